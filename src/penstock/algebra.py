@@ -1,0 +1,308 @@
+"""The logical operators, all of them: frozen dataclasses with a schema and a check when built.
+
+A node is data.  It knows neither Arrow files nor Spark.  `inputs` lists the nodes it reads;
+`update_pattern` gives the class of [E 2.3] that EXPLAIN shows.
+
+A `Scan` and a `ToStream` are streams; everything else is a relation that changes over time.  A stream
+that is read without a window is the relation of everything so far (``[s, INF)``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from penstock.errors import QueryError
+from penstock.expr.nodes import AggregateCall, Expr
+from penstock.model import Field, Schema
+from penstock.windows import WindowSpec
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A declared stream: raw elements in order of ``(t, seq)``. ``time`` is its time column."""
+
+    stream: str
+    schema: Schema
+    time: int
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """A static table; its rows are valid for all time, or from/to the given columns."""
+
+    table: str
+    schema: Schema
+    valid_from: int | None = None
+    valid_to: int | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """Stream to relation. The input is a stream; any other relation is read as its ISTREAM.
+
+    Rows of a derived stream that share a time are ordered by all their columns (nulls first).
+    """
+
+    input: Node
+    spec: WindowSpec
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The rows for which the predicate is true (not null)."""
+
+    input: Node
+    predicate: Expr
+
+    def __post_init__(self) -> None:
+        if self.predicate.type != pa.bool_():
+            raise QueryError(f"a condition must be BOOLEAN, got {self.predicate.type}")
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True)
+class Project:
+    """New columns, each an expression over the input's columns."""
+
+    input: Node
+    exprs: tuple[Expr, ...]
+    names: tuple[str, ...]
+
+    @property
+    def schema(self) -> Schema:
+        pairs = zip(self.names, self.exprs, strict=True)
+        return Schema(tuple(Field(name, expr.type) for name, expr in pairs))
+
+
+@dataclass(frozen=True)
+class Join:
+    """Inner join: equal keys and a residual over the concatenated columns. Null keys never match.
+
+    Empty key lists make a theta or cross join.  Both sides of a key pair have the same type.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[Expr, ...]
+    right_keys: tuple[Expr, ...]
+    residual: Expr | None = None
+
+    def __post_init__(self) -> None:
+        for a, b in zip(self.left_keys, self.right_keys, strict=True):
+            if a.type != b.type:
+                raise QueryError(f"join keys must have one type, got {a.type} and {b.type}")
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(self.left.schema.fields + self.right.schema.fields)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """GROUP BY. Columns: the keys, then the aggregates. No keys: the global aggregate of SQL."""
+
+    input: Node
+    keys: tuple[Expr, ...]
+    aggregates: tuple[AggregateCall, ...]
+    names: tuple[str, ...]
+
+    @property
+    def schema(self) -> Schema:
+        types = [k.type for k in self.keys] + [a.type for a in self.aggregates]
+        return Schema(tuple(Field(n, t) for n, t in zip(self.names, types, strict=True)))
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Each value of a snapshot once."""
+
+    input: Node
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True)
+class UnionAll:
+    """Bag union: the counts add up. Inputs have the same types; names come from the first."""
+
+    members: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        for other in self.members[1:]:
+            if other.schema.types != self.members[0].schema.types:
+                raise QueryError("the inputs of UNION ALL must have the same column types")
+
+    @property
+    def schema(self) -> Schema:
+        return self.members[0].schema
+
+
+@dataclass(frozen=True)
+class SetOp:
+    """``kind`` is 'intersect' or 'except'; ``all`` keeps counts: min(k1,k2), max(k1-k2,0).
+
+    Without ``all`` the inputs are taken as sets. (UNION is Distinct over UnionAll.)
+    """
+
+    kind: str
+    all: bool
+    left: Node
+    right: Node
+
+    def __post_init__(self) -> None:
+        if self.left.schema.types != self.right.schema.types:
+            raise QueryError(f"both sides of {self.kind.upper()} must have the same column types")
+
+    @property
+    def schema(self) -> Schema:
+        return self.left.schema
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """One ORDER BY item. As in Spark, nulls come first ascending and last descending by default."""
+
+    expr: Expr
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True)
+class TopK:
+    """ORDER BY .. LIMIT k: the first k of each snapshot.
+
+    Ties are broken by all columns ascending, nulls first, so that the answer is one.
+    """
+
+    input: Node
+    order: tuple[SortKey, ...]
+    limit: int
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True)
+class ToStream:
+    """Relation to stream: ``kind`` is 'istream', 'dstream' or 'rstream'.
+
+    ``pulses`` holds ``(slide, origin)`` of every SLIDE by time below an RSTREAM; when empty, RSTREAM
+    gives the snapshot at each instant at which the relation changed.
+    """
+
+    kind: str
+    input: Node
+    pulses: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+Node: TypeAlias = (
+    Scan
+    | TableScan
+    | Window
+    | Filter
+    | Project
+    | Join
+    | Aggregate
+    | Distinct
+    | UnionAll
+    | SetOp
+    | TopK
+    | ToStream
+)
+
+NODES: tuple[type, ...] = (
+    Scan,
+    TableScan,
+    Window,
+    Filter,
+    Project,
+    Join,
+    Aggregate,
+    Distinct,
+    UnionAll,
+    SetOp,
+    TopK,
+    ToStream,
+)
+
+
+def inputs(node: Node) -> tuple[Node, ...]:
+    """Return the nodes that a node reads."""
+    if isinstance(node, UnionAll):
+        return node.members
+    found = (getattr(node, f.name) for f in fields(node) if f.name in ("input", "left", "right"))
+    return tuple(found)
+
+
+def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
+    """Return the same operator over other inputs."""
+    if isinstance(node, UnionAll):
+        return replace(node, members=new)
+    names = [f.name for f in fields(node) if f.name in ("input", "left", "right")]
+    return replace(node, **dict(zip(names, new, strict=True))) if names else node
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield the node and everything below it, top first."""
+    yield node
+    for child in inputs(node):
+        yield from walk(child)
+
+
+def is_stream(node: Node) -> bool:
+    """Whether the node is a stream rather than a relation."""
+    return isinstance(node, Scan | ToStream)
+
+
+def streams_of(node: Node) -> frozenset[str]:
+    """Return the names of the streams that a plan reads."""
+    return frozenset(n.stream for n in walk(node) if isinstance(n, Scan))
+
+
+def pulses_of(node: Node) -> tuple[tuple[int, int], ...]:
+    """Return ``(slide, origin)`` of every window by time with a SLIDE in the plan."""
+    found = {
+        (n.spec.slide, n.spec.origin or 0)
+        for n in walk(node)
+        if isinstance(n, Window) and n.spec.slide is not None
+    }
+    return tuple(sorted(found))
+
+
+PATTERNS = ("monotonic", "weakest", "weak", "strict")
+
+
+def update_pattern(node: Node) -> str:
+    """Return monotonic, weakest, weak or strict [E 2.3]."""
+    below = max((PATTERNS.index(update_pattern(n)) for n in inputs(node)), default=0)
+    own = 0
+    match node:
+        case Window(_, spec):
+            own, below = (3 if not spec.by_time else 0 if spec.unbounded else 1), 0
+        case Join() | Distinct():
+            own = 2 if below else 0
+        case Aggregate() | TopK() | SetOp():
+            own = 3
+        case UnionAll():
+            own = 2 if below == 1 else 0
+        case ToStream():
+            below = 0
+    return PATTERNS[max(own, below)]

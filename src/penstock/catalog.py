@@ -1,0 +1,127 @@
+"""What a user has declared: streams, tables, sinks, views and queries, by lower-case name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.algebra import Node
+from penstock.errors import QueryError, suggest
+from penstock.expr.nodes import Expr
+from penstock.model import Schema
+
+
+@dataclass(frozen=True)
+class StreamDef:
+    """``CREATE STREAM``: ``time`` is the position of the TIMESTAMP BY column.
+
+    ``slack`` in chronons, ``idle_after`` in seconds of wall-clock time.  ``deadletter`` names the sink of
+    rows that do not parse (``ON ERROR DEADLETTER sink``; None: fail), ``late`` that of late rows
+    (``LATE INTO sink``; None: counted only).
+    """
+
+    name: str
+    schema: Schema
+    format: str
+    options: Mapping[str, str]
+    time: int
+    slack: int = 0
+    idle_after: float | None = None
+    priority: Expr | None = None
+    deadletter: str | None = None
+    late: str | None = None
+    sql: str = ""
+
+
+@dataclass(frozen=True)
+class TableDef:
+    """``CREATE TABLE``: a static table, read once; optional validity columns by position."""
+
+    name: str
+    schema: Schema
+    format: str
+    options: Mapping[str, str]
+    valid_from: int | None = None
+    valid_to: int | None = None
+    sql: str = ""
+
+
+@dataclass(frozen=True)
+class SinkDef:
+    """``CREATE SINK``: where answers go. ``options['changes']`` is intervals, log or view."""
+
+    name: str
+    format: str
+    options: Mapping[str, str]
+    sql: str = ""
+
+
+@dataclass(frozen=True)
+class ViewDef:
+    """``CREATE VIEW``: a named plan that queries can read."""
+
+    name: str
+    plan: Node
+    sql: str = ""
+
+
+@dataclass(frozen=True)
+class QueryDef:
+    """``CREATE QUERY``: a continuous query and the sink it goes into (None: memory)."""
+
+    name: str
+    plan: Node
+    sink: str | None = None
+    sql: str = ""
+
+
+Definition = StreamDef | TableDef | SinkDef | ViewDef | QueryDef
+
+_KINDS: dict[type, str] = {
+    StreamDef: "stream",
+    TableDef: "table",
+    SinkDef: "sink",
+    ViewDef: "view",
+    QueryDef: "query",
+}
+
+
+@dataclass
+class Catalog:
+    """All definitions. Streams, tables and views share one name space; sinks and queries have own."""
+
+    streams: dict[str, StreamDef] = field(default_factory=dict)
+    tables: dict[str, TableDef] = field(default_factory=dict)
+    views: dict[str, ViewDef] = field(default_factory=dict)
+    sinks: dict[str, SinkDef] = field(default_factory=dict)
+    queries: dict[str, QueryDef] = field(default_factory=dict)
+
+    def of_kind(self, kind: str) -> dict[str, Any]:
+        """Return the dictionary of 'stream', 'table', 'view', 'sink' or 'query'."""
+        found: dict[str, Any] = getattr(self, "queries" if kind == "query" else f"{kind}s")
+        return found
+
+    def add(self, definition: Definition) -> None:
+        """Add a definition; its name must be free."""
+        kind = _KINDS[type(definition)]
+        rivals = ("stream", "table", "view") if kind in ("stream", "table", "view") else (kind,)
+        for other in rivals:
+            if definition.name.lower() in self.of_kind(other):
+                raise QueryError(
+                    f"the name of a {kind} must be free, but {other} '{definition.name}' exists; "
+                    f"DROP it first or choose another name"
+                )
+        self.of_kind(kind)[definition.name.lower()] = definition
+
+    def get(self, kind: str, name: str) -> Any:
+        """Return a definition, or say which ones exist."""
+        found = self.of_kind(kind)
+        if name.lower() not in found:
+            raise QueryError(f"there is no {kind} '{name}'; {suggest(name, found)}")
+        return found[name.lower()]
+
+    def remove(self, kind: str, name: str) -> None:
+        """Remove a definition that exists."""
+        self.get(kind, name)
+        del self.of_kind(kind)[name.lower()]

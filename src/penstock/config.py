@@ -1,0 +1,138 @@
+"""Every setting, declared once: name, default, what it does. The documentation page is generated.
+
+Settings are given as ``--set key=value`` or ``Session(settings={...})``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import ConfigError, suggest
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting; ``kind`` is int, bool, str, bytes or seconds; ``choices`` limits strings."""
+
+    name: str
+    default: Any
+    kind: str
+    doc: str
+    choices: tuple[str, ...] = ()
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "shards",
+        0,
+        "int",
+        "Number of shards, and so of tasks per stage; 0 means one per core that Spark has. It is "
+        "fixed when a checkpoint is made.",
+    ),
+    Setting("trigger", 0.1, "seconds", "Shortest time between the starts of two micro-batches."),
+    Setting(
+        "batch.rows",
+        1_000_000,
+        "int",
+        "Most rows that one source of Penstock's own puts into a batch.",
+    ),
+    Setting("batch.files", 64, "int", "Most files that one folder source puts into a batch."),
+    Setting(
+        "block.rows",
+        262_144,
+        "int",
+        "Most rows of one block of an expansion, such as join pairs: bounds memory.",
+    ),
+    Setting(
+        "merge.strategy",
+        "greedy",
+        "str",
+        "When state runs are merged.",
+        ("greedy", "maxfanin", "always", "never"),
+    ),
+    Setting("merge.fan_in", 8, "int", "Runs that are merged at once."),
+    Setting(
+        "scheduler",
+        "topological",
+        "str",
+        "Which operator of a fragment runs next.",
+        ("topological", "roundrobin"),
+    ),
+    Setting("rules", True, "bool", "Whether the optimizer's rules are applied."),
+    Setting("panes", True, "bool", "Whether sliding aggregates are computed from panes."),
+    Setting("fsync", True, "bool", "Whether run files and manifests are forced to disk."),
+    Setting("retain.manifests", 10, "int", "Manifests kept for inspection besides the newest."),
+    Setting("spark.ui", False, "bool", "Whether Spark's web UI runs, on loopback, in own sessions."),
+    Setting("driver.memory", "2g", "str", "Memory of the Spark driver in own local sessions."),
+)
+
+_BY_NAME = {s.name: s for s in SETTINGS}
+
+
+class Config(Mapping[str, Any]):
+    """The settings in force: defaults, overridden by what the user gave. Immutable."""
+
+    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+        self._values = {s.name: s.default for s in SETTINGS}
+        for name, value in (given or {}).items():
+            if name not in _BY_NAME:
+                raise ConfigError(f"there is no setting '{name}'; {suggest(name, _BY_NAME)}")
+            self._values[name] = parse(_BY_NAME[name], value)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def parse(setting: Setting, value: Any) -> Any:
+    """Convert a value, often text, to the setting's kind."""
+    try:
+        converted = _CONVERT[setting.kind](value)
+    except (ValueError, KeyError):
+        raise ConfigError(
+            f"the setting '{setting.name}' must be of kind {setting.kind}, got {value!r}; "
+            f"its default is {setting.default!r}"
+        ) from None
+    if setting.choices and converted not in setting.choices:
+        raise ConfigError(
+            f"the setting '{setting.name}' must be one of {', '.join(setting.choices)}, got {value!r}"
+        )
+    return converted
+
+
+def _bool(value: Any) -> bool:
+    return {"true": True, "false": False, "1": True, "0": False, "on": True, "off": False}[
+        str(value).lower()
+    ]
+
+
+def _bytes(value: Any) -> int:
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", str(value).strip().lower())
+    if not match:
+        raise ValueError(value)
+    scale: int = 1024 ** " kmgt".index(match[2] or " ")
+    return int(match[1]) * scale
+
+
+def _seconds(value: Any) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", str(value).strip().lower())
+    if not match:
+        raise ValueError(value)
+    return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2] or "s"]
+
+
+_CONVERT: dict[str, Any] = {
+    "int": lambda v: int(str(v)),
+    "bool": _bool,
+    "str": str,
+    "bytes": _bytes,
+    "seconds": _seconds,
+}

@@ -1,0 +1,1 @@
+"""CQL text to algebra: the sqlglot dialect, statements and the binder."""

@@ -1,0 +1,76 @@
+"""Every error Penstock raises, sorted by whose fault it is.
+
+A message says what must hold, what we got and what to do.  Errors about text carry the span, so
+that the command line and the shell can underline it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PenstockError(Exception):
+    """The root of all errors that Penstock raises on purpose."""
+
+
+class QueryError(PenstockError):
+    """The text of a statement, or a plan built in Python, is wrong: the user's query."""
+
+    def __init__(self, message: str, sql: str | None = None, start: int = 0, end: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.sql = sql
+        self.start = start
+        self.end = end
+
+    def __str__(self) -> str:
+        if self.sql is None:
+            return self.message
+        return f"{self.message}\n{underline(self.sql, self.start, self.end)}"
+
+
+class DataError(PenstockError):
+    """A row, a file or a value does not hold what was declared: the user's data."""
+
+
+class ConfigError(PenstockError):
+    """A setting or option is unknown or has a value that it cannot have."""
+
+
+class NotSupportedError(QueryError):
+    """The statement is meaningful, but Penstock cannot run it."""
+
+
+class StateError(PenstockError):
+    """A checkpoint is damaged, locked by another process or made by another script."""
+
+
+class InternalError(PenstockError):
+    """A promise inside Penstock was broken: our bug."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return ``did you mean 'x'? `` when something close exists, then the names that do."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.6)
+    original = next((n for n in names if close and n.lower() == close[0]), None)
+    hint = f"did you mean '{original}'? " if original else ""
+    listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    return f"{hint}known: {listed}" if names else f"{hint}there are none yet"
+
+
+def underline(sql: str, start: int, end: int) -> str:
+    """Return the lines of ``sql`` around ``[start, end)`` with the span underlined."""
+    start = max(0, min(start, len(sql)))
+    end = max(start + 1, min(end, len(sql)))
+    line_start = sql.rfind("\n", 0, start) + 1
+    line_end = sql.find("\n", start)
+    line_end = len(sql) if line_end < 0 else line_end
+    number = sql.count("\n", 0, start) + 1
+    gutter = f"{number:>4} | "
+    marks = "^" * max(1, min(end, line_end) - start)
+    return (
+        f"{gutter}{sql[line_start:line_end]}\n"
+        f"{' ' * (len(gutter) - 2)}| {' ' * (start - line_start)}{marks}"
+    )

@@ -1,0 +1,1 @@
+"""Scalar expressions: the bound tree, its functions, Arrow evaluation and Spark columns."""

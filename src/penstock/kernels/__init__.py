@@ -1,0 +1,1 @@
+"""Columnar algorithms without state: hashing of keys, exact sums, step functions, sweeps."""

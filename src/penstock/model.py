@@ -1,0 +1,285 @@
+"""Time, half-open validity, schemas, and the batches that travel between operators.
+
+A physical element is ``(value, [start, end))`` plus a holder number (semantics, section 1):
+
+* ``start`` and ``end`` are ``int64`` chronons; ``INF`` as an end means "for ever".
+* ``holder == 0``: the element is determined, it dies exactly at ``end``.
+* ``holder > 0``: it dies at ``end`` or when its holder is told, whichever is earlier.  An `Ends`
+  message tells holders [C 3.1].  Several rows may share one holder.  A holder that was not told
+  below the heartbeat ``W`` ends at ``W`` or later.
+
+Within a stream of messages, every row whose start is below ``W`` and every told end below ``W``
+comes before the `Heartbeat` ``W``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+INF = 2**63 - 1
+MIN_TIME = -(2**63)
+"""The start of rows that are valid since ever: those of static tables."""
+
+I64: TypeAlias = npt.NDArray[np.int64]
+U64: TypeAlias = npt.NDArray[np.uint64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+TIMESTAMP = pa.timestamp("us")
+"""All timestamps are UTC and count microseconds."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A named, typed column."""
+
+    name: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The value columns of a stream or relation, in order. Names may repeat after joins."""
+
+    fields: tuple[Field, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return tuple(f.type for f in self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __iter__(self) -> Any:
+        return iter(self.fields)
+
+    def __getitem__(self, index: int) -> Field:
+        return self.fields[index]
+
+
+def _no_times() -> I64:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Told ends: ``holder[i]`` ends at ``end[i]``. Sorted by holder, each holder once."""
+
+    holder: I64 = field(default_factory=_no_times)
+    end: I64 = field(default_factory=_no_times)
+
+    def __len__(self) -> int:
+        return len(self.holder)
+
+    def split(self, time: int) -> tuple[Ends, Ends]:
+        """Return the ends below ``time`` and the others."""
+        below = self.end < time
+        if below.all():
+            return self, Ends()
+        return Ends(self.holder[below], self.end[below]), Ends(self.holder[~below], self.end[~below])
+
+    def lookup(self, holder: I64) -> I64:
+        """Return the told end of each holder, ``INF`` where it is not told (or holder is 0)."""
+        result = np.full(len(holder), INF, np.int64)
+        if len(self) and len(holder):
+            at = np.searchsorted(self.holder, holder)
+            at[at == len(self.holder)] = 0
+            hit = (self.holder[at] == holder) & (holder != 0)
+            result[hit] = self.end[at[hit]]
+        return result
+
+    @staticmethod
+    def of(holder: I64, end: I64) -> Ends:
+        """Sort, and keep the earliest end of each holder."""
+        if len(holder) == 0:
+            return Ends()
+        order = np.lexsort((end, holder))
+        holder, end = holder[order], end[order]
+        first = np.ones(len(holder), bool)
+        first[1:] = holder[1:] != holder[:-1]
+        return Ends(holder[first], end[first])
+
+    @staticmethod
+    def concat(parts: Iterable[Ends]) -> Ends:
+        kept = [p for p in parts if len(p)]
+        if not kept:
+            return Ends()
+        if len(kept) == 1:
+            return kept[0]
+        return Ends.of(
+            np.concatenate([p.holder for p in kept]), np.concatenate([p.end for p in kept])
+        )
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A promise: nothing that starts or ends below ``time`` comes after this message."""
+
+    time: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as columns. ``seq`` is the arrival number, kept only on raw streams.
+
+    Value columns are plain (never chunked, never dictionary) Arrow arrays addressed by position.
+    """
+
+    columns: tuple[pa.Array, ...]
+    start: I64
+    end: I64
+    holder: I64
+    seq: I64 | None = None
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, index: npt.NDArray[Any]) -> Batch:
+        """Return the rows at ``index`` (or where a boolean mask is true)."""
+        if index.dtype == np.bool_:
+            if len(index) and index.all():
+                return self
+            index = np.flatnonzero(index)
+        indices = pa.array(index)
+        return Batch(
+            tuple(c.take(indices) for c in self.columns),
+            self.start[index],
+            self.end[index],
+            self.holder[index],
+            None if self.seq is None else self.seq[index],
+        )
+
+    def slice(self, first: int, last: int) -> Batch:
+        """Return rows ``[first, last)`` without copying."""
+        return Batch(
+            tuple(c.slice(first, last - first) for c in self.columns),
+            self.start[first:last],
+            self.end[first:last],
+            self.holder[first:last],
+            None if self.seq is None else self.seq[first:last],
+        )
+
+    def with_columns(self, columns: Sequence[pa.Array]) -> Batch:
+        """Return the same elements with other values."""
+        return replace(self, columns=tuple(columns))
+
+    def drop_ghosts(self) -> Batch:
+        """Drop the rows that are in no snapshot (``start >= end``)."""
+        ghost = self.start >= self.end
+        return self.take(~ghost) if ghost.any() else self
+
+    @staticmethod
+    def empty(types: Sequence[pa.DataType], seq: bool = False) -> Batch:
+        none = np.empty(0, np.int64)
+        return Batch(
+            tuple(pa.array([], t) for t in types), none, none, none, none if seq else None
+        )
+
+    @staticmethod
+    def concat(parts: Sequence[Batch]) -> Batch:
+        """Join batches of the same types; at least one is needed."""
+        kept = [p for p in parts if len(p)] or list(parts[:1])
+        if len(kept) == 1:
+            return kept[0]
+        columns = tuple(
+            pa.concat_arrays([p.columns[i] for p in kept]) for i in range(len(kept[0].columns))
+        )
+        seq = None
+        if all(p.seq is not None for p in kept):
+            seq = np.concatenate([p.seq for p in kept if p.seq is not None])
+        return Batch(
+            columns,
+            np.concatenate([p.start for p in kept]),
+            np.concatenate([p.end for p in kept]),
+            np.concatenate([p.holder for p in kept]),
+            seq,
+        )
+
+    @staticmethod
+    def of(
+        columns: Sequence[pa.Array],
+        start: Any,
+        end: Any = None,
+        holder: Any = None,
+        seq: Any = None,
+    ) -> Batch:
+        """Make a batch from anything array-like; the end defaults to ``INF``, the holder to 0."""
+        start = np.asarray(start, np.int64)
+        return Batch(
+            tuple(columns),
+            start,
+            np.full(len(start), INF, np.int64) if end is None else np.asarray(end, np.int64),
+            np.zeros(len(start), np.int64) if holder is None else np.asarray(holder, np.int64),
+            None if seq is None else np.asarray(seq, np.int64),
+        )
+
+    def to_table(self) -> pa.Table:
+        """As an Arrow table: ``c0, c1, ..``, ``_start``, ``_end``, ``_holder`` [, ``_seq``]."""
+        names = [f"c{i}" for i in range(len(self.columns))]
+        arrays: list[pa.Array] = list(self.columns)
+        for name, column in (
+            ("_start", self.start),
+            ("_end", self.end),
+            ("_holder", self.holder),
+            ("_seq", self.seq),
+        ):
+            if column is not None:
+                names.append(name)
+                arrays.append(pa.array(column))
+        return pa.table(arrays, names=names)
+
+    @staticmethod
+    def from_table(table: pa.Table) -> Batch:
+        """The inverse of `to_table`; shares memory where the table has one chunk."""
+        width = sum(1 for n in table.column_names if n.startswith("c"))
+        return Batch(
+            tuple(one_array(table.column(f"c{i}")) for i in range(width)),
+            to_numpy(table.column("_start")),
+            to_numpy(table.column("_end")),
+            to_numpy(table.column("_holder")),
+            to_numpy(table.column("_seq")) if "_seq" in table.column_names else None,
+        )
+
+
+Message: TypeAlias = Batch | Ends | Heartbeat
+
+
+def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return a column as one Arrow array."""
+    if isinstance(column, pa.ChunkedArray):
+        if column.num_chunks == 1:
+            return column.chunk(0)
+        if column.num_chunks == 0:
+            return pa.array([], column.type)
+        return pa.concat_arrays(column.chunks)
+    return column
+
+
+def to_numpy(column: pa.ChunkedArray | pa.Array) -> Any:
+    """Return a fixed-width column without nulls as NumPy (timestamps and dates as integers)."""
+    array = one_array(column)
+    if pa.types.is_timestamp(array.type) or pa.types.is_date64(array.type):
+        array = array.view(pa.int64())
+    elif pa.types.is_date32(array.type):
+        array = array.view(pa.int32())
+    if pa.types.is_boolean(array.type):
+        return np.asarray(array.to_numpy(zero_copy_only=False))
+    return array.to_numpy(zero_copy_only=True)
+
+
+def to_mask(array: pa.Array) -> Mask:
+    """Return a boolean Arrow array as a NumPy mask; null counts as false."""
+    if array.null_count:
+        array = pc.fill_null(array, False)
+    mask: Mask = np.asarray(array.to_numpy(zero_copy_only=False), bool)
+    return mask

@@ -1,0 +1,153 @@
+"""The run-time interface of operators, and the base of those that work in complete time slices.
+
+Per micro-batch an operator is opened on its state, receives messages on its ports, and is closed.
+A sliced operator waits until the heartbeat of *all* its ports has passed from ``since`` to
+``until``; then `slice` sees every row with ``since <= start < until`` and every told end in that range,
+and what it emits about that range is final.  Rows and ends at or above ``until`` wait in its state.
+So an answer cannot depend on where batches were cut.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model import I64, MIN_TIME, Batch, Ends, Heartbeat, Message
+from penstock.runs.merging import Merging
+from penstock.runs.state import State
+
+_HOLDER_BITS = 40
+
+
+@dataclass
+class Context:
+    """What an operator is given when it is opened.
+
+    ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest time
+    seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
+    """
+
+    state: State
+    node: int = 0
+    shard: int = 0
+    now: int = MIN_TIME
+    merging: Merging = field(default_factory=Merging)
+    block: int = 1 << 18
+
+    def new_holders(self, count: int) -> I64:
+        """Return ``count`` holder numbers never used before, ascending."""
+        used = self.state.numbers.get("holders", 0)
+        self.state.numbers["holders"] = used + count
+        base = ((self.node + 1) << (_HOLDER_BITS + 10)) | (self.shard << _HOLDER_BITS)
+        return np.arange(base + used + 1, base + used + 1 + count, dtype=np.int64)
+
+
+class Operator(ABC):
+    """Four methods: open, receive, close, and the number of ports."""
+
+    ports: int = 1
+
+    def open(self, context: Context) -> None:
+        """Start a micro-batch. The default keeps the context."""
+        self.context = context
+
+    @abstractmethod
+    def receive(self, port: int, message: Message) -> Iterator[Message]:
+        """Take one message and yield what follows from it."""
+
+    def close(self) -> None:
+        """End the micro-batch: put into the state what must survive."""
+
+
+class SlicedOperator(Operator):
+    """The base of operators with state. Subclasses implement `load`, `slice` and `save`."""
+
+    def __init__(self, input_types: Sequence[Sequence[pa.DataType]]) -> None:
+        self.ports = len(input_types)
+        self.input_types = [tuple(t) for t in input_types]
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        state = context.state
+        self._rows: list[list[Batch]] = [[] for _ in range(self.ports)]
+        self._ends: list[list[Ends]] = [[] for _ in range(self.ports)]
+        for port in range(self.ports):
+            for run in state.runs(f"waiting.{port}"):
+                self._rows[port].append(Batch.from_table(run.table()))
+            for run in state.runs(f"ends.{port}"):
+                table = run.table()
+                self._ends[port].append(
+                    Ends(table.column("holder").to_numpy(), table.column("end").to_numpy())
+                )
+        self._beats = [state.numbers.get(f"heartbeat.{p}", MIN_TIME) for p in range(self.ports)]
+        self.since = state.numbers.get("since", MIN_TIME)
+        self._changed = [False] * self.ports
+        self.load()
+
+    def receive(self, port: int, message: Message) -> Iterator[Message]:
+        if isinstance(message, Batch):
+            if len(message):
+                self._rows[port].append(message)
+                self._changed[port] = True
+            return
+        if isinstance(message, Ends):
+            if len(message):
+                self._ends[port].append(message)
+                self._changed[port] = True
+            return
+        self._beats[port] = max(self._beats[port], message.time)
+        until = min(self._beats)
+        if until <= self.since:
+            return
+        rows, ends = [], []
+        for p in range(self.ports):
+            together = Batch.concat(self._rows[p] or [Batch.empty(self.input_types[p])])
+            below = together.start < until
+            rows.append(together.take(below))
+            rest = together.take(~below)
+            told, later = Ends.concat(self._ends[p]).split(until)
+            ends.append(told)
+            self._rows[p] = [rest] if len(rest) else []
+            self._ends[p] = [later] if len(later) else []
+            self._changed[p] = True
+        yield from self.slice(rows, ends, self.since, until)
+        self.since = until
+        yield Heartbeat(until)
+
+    def close(self) -> None:
+        state = self.context.state
+        for port in range(self.ports):
+            state.numbers[f"heartbeat.{port}"] = self._beats[port]
+            if not self._changed[port]:
+                continue
+            state.drop(f"waiting.{port}")
+            state.drop(f"ends.{port}")
+            if self._rows[port]:
+                state.append(f"waiting.{port}", Batch.concat(self._rows[port]).to_table())
+            ends = Ends.concat(self._ends[port])
+            state.append(f"ends.{port}", pa.table({"holder": ends.holder, "end": ends.end}))
+        state.numbers["since"] = self.since
+        self.save()
+
+    @abstractmethod
+    def load(self) -> None:
+        """Read the state of this operator from ``self.context.state``."""
+
+    @abstractmethod
+    def slice(
+        self, rows: list[Batch], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        """Work off one complete slice. ``rows[p]`` and ``ends[p]`` belong to port p, in no order.
+
+        What is yielded: rows with ``since <= start < until`` (any end, determined or with a holder made
+        by ``self.context.new_holders``), and ends in ``[since, until)`` of holders yielded before.
+        An operator whose rows keep the holders of its input must also yield the input's ends.
+        """
+
+    @abstractmethod
+    def save(self) -> None:
+        """Write the state of this operator to ``self.context.state``."""

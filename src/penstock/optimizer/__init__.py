@@ -1,0 +1,1 @@
+"""Rules that rewrite algebra, one per file; `RULES` gives their order."""

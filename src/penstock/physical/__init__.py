@@ -1,0 +1,1 @@
+"""Algebra to fragments: keys, exchanges, choice of operator, and the fragment itself."""

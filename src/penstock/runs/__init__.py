@@ -1,0 +1,1 @@
+"""Sorted, immutable runs: the state of every operator, and the structures built from them."""

@@ -1,0 +1,36 @@
+"""When runs are merged: strategies of [B 5.3], reduced to one question about sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Merging:
+    """A merge strategy.
+
+    * ``greedy``: merge neighbours of similar size (an older run is at least twice its younger
+      neighbour afterwards), so the number of runs stays logarithmic.
+    * ``maxfanin``: merge only when ``fan_in`` runs of a level have gathered.
+    * ``always``, ``never``: for tests.
+    """
+
+    strategy: str = "greedy"
+    fan_in: int = 8
+
+    def choose(self, sizes: Sequence[int]) -> tuple[int, int] | None:
+        """Return the range ``[first, last)`` of runs (oldest first) to merge now, or None."""
+        count = len(sizes)
+        if count < 2 or self.strategy == "never":
+            return None
+        if self.strategy == "always":
+            return 0, count
+        if self.strategy == "maxfanin":
+            return (max(0, count - self.fan_in), count) if count % self.fan_in == 0 else None
+        first = count - 1
+        total = sizes[-1]
+        while first > 0 and sizes[first - 1] < 2 * total:
+            first -= 1
+            total += sizes[first]
+        return (first, count) if count - first >= min(self.fan_in, 4) else None

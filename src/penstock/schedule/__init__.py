@@ -1,0 +1,1 @@
+"""Which operator runs next: one policy per file."""

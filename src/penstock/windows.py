@@ -1,0 +1,70 @@
+"""What a window is: one frozen specification for every window of the semantics, section 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.model import I64, INF
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """A window over a stream.
+
+    Exactly the fields of the CQL text; ``None`` where the text is silent.  ``WindowSpec()`` with no
+    field set is the unbounded window.  All times and durations are chronons.
+
+    * ``rows``: ``ROWS N``; with ``rows_slide``: ``ROWS N SLIDE M``.
+    * ``range``: ``RANGE T``; with ``slide``: ``RANGE T SLIDE D``.  ``rows`` and ``range`` together: both
+      hold, the earlier end wins.
+    * ``range_slide_unbounded``: ``RANGE UNBOUNDED SLIDE D`` is ``range=INF, slide=D``.
+    * ``now``: ``NOW``; ``fixed``: ``FIXED M``; ``session``: ``SESSION G``.
+    * ``after``, ``before``: landmarks, may be combined.
+    * ``partition_by``: positions of input columns, only with ``rows`` or ``session``.
+    * ``origin``: ``START x``: elements with ``t < x`` are ignored, pulses count from ``x``.
+    """
+
+    rows: int | None = None
+    rows_slide: int | None = None
+    range: int | None = None
+    slide: int | None = None
+    now: bool = False
+    fixed: int | None = None
+    session: int | None = None
+    after: int | None = None
+    before: int | None = None
+    partition_by: tuple[int, ...] = ()
+    origin: int | None = None
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the end is known from the element's time alone (no row count, no session)."""
+        return self.rows is None and self.session is None
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether elements never leave this window."""
+        return (
+            self.by_time
+            and (self.range is None or self.range == INF)
+            and not self.now
+            and self.fixed is None
+        )
+
+
+def up(time: I64, slide: int, origin: int) -> I64:
+    """Return the first pulse at or after each time: the least ``origin + k*slide >= time``.
+
+    ``INF`` stays ``INF``.
+    """
+    result = time + (-(time - origin)) % slide
+    return np.where(time == INF, INF, result)
+
+
+def plus(time: I64, duration: int) -> I64:
+    """Return ``time + duration``, ``INF`` where that would overflow."""
+    if duration == INF:
+        return np.full(len(time), INF, np.int64)
+    return np.where(time > INF - duration, INF, time + duration)
