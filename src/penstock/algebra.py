@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -23,11 +23,17 @@ from penstock.windows import WindowSpec
 
 @dataclass(frozen=True)
 class Scan:
-    """A declared stream: raw elements in order of ``(t, seq)``. ``time`` is its time column."""
+    """A declared stream: raw elements in order of ``(t, seq)``. ``time`` is its time column.
+
+    The optimizer narrows a scan: ``columns`` are the positions it reads (None: all) and ``predicate``,
+    over *all* declared columns, says which elements it needs.  ``schema`` is what is left.
+    """
 
     stream: str
     schema: Schema
     time: int
+    columns: tuple[int, ...] | None = None
+    predicate: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -257,7 +263,8 @@ def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
     if isinstance(node, UnionAll):
         return replace(node, members=new)
     names = [f.name for f in fields(node) if f.name in ("input", "left", "right")]
-    return replace(node, **dict(zip(names, new, strict=True))) if names else node
+    changes: dict[str, Any] = dict(zip(names, new, strict=True))
+    return replace(node, **changes) if names else node
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -65,7 +65,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("panes", True, "bool", "Whether sliding aggregates are computed from panes."),
     Setting("fsync", True, "bool", "Whether run files and manifests are forced to disk."),
     Setting("retain.manifests", 10, "int", "Manifests kept for inspection besides the newest."),
-    Setting("spark.ui", False, "bool", "Whether Spark's web UI runs, on loopback, in own sessions."),
+    Setting(
+        "spark.ui", False, "bool", "Whether Spark's web UI runs, on loopback, in own sessions."
+    ),
     Setting("driver.memory", "2g", "str", "Memory of the Spark driver in own local sessions."),
 )
 

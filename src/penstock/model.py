@@ -86,7 +86,9 @@ class Ends:
         below = self.end < time
         if below.all():
             return self, Ends()
-        return Ends(self.holder[below], self.end[below]), Ends(self.holder[~below], self.end[~below])
+        return Ends(self.holder[below], self.end[below]), Ends(
+            self.holder[~below], self.end[~below]
+        )
 
     def lookup(self, holder: I64) -> I64:
         """Return the told end of each holder, ``INF`` where it is not told (or holder is 0)."""
@@ -181,9 +183,7 @@ class Batch:
     @staticmethod
     def empty(types: Sequence[pa.DataType], seq: bool = False) -> Batch:
         none = np.empty(0, np.int64)
-        return Batch(
-            tuple(pa.array([], t) for t in types), none, none, none, none if seq else None
-        )
+        return Batch(tuple(pa.array([], t) for t in types), none, none, none, none if seq else None)
 
     @staticmethod
     def concat(parts: Sequence[Batch]) -> Batch:

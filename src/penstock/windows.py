@@ -17,9 +17,8 @@ class WindowSpec:
     field set is the unbounded window.  All times and durations are chronons.
 
     * ``rows``: ``ROWS N``; with ``rows_slide``: ``ROWS N SLIDE M``.
-    * ``range``: ``RANGE T``; with ``slide``: ``RANGE T SLIDE D``.  ``rows`` and ``range`` together: both
-      hold, the earlier end wins.
-    * ``range_slide_unbounded``: ``RANGE UNBOUNDED SLIDE D`` is ``range=INF, slide=D``.
+    * ``range``: ``RANGE T``; with ``slide``: ``RANGE T SLIDE D``; ``RANGE UNBOUNDED SLIDE D`` is
+      ``range=INF, slide=D``.  ``rows`` and ``range`` together: both hold, the earlier end wins.
     * ``now``: ``NOW``; ``fixed``: ``FIXED M``; ``session``: ``SESSION G``.
     * ``after``, ``before``: landmarks, may be combined.
     * ``partition_by``: positions of input columns, only with ``rows`` or ``session``.

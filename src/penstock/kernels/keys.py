@@ -43,9 +43,7 @@ class Keys:
 
     @staticmethod
     def concat(parts: Sequence[Keys]) -> Keys:
-        return Keys(
-            np.concatenate([p.high for p in parts]), np.concatenate([p.low for p in parts])
-        )
+        return Keys(np.concatenate([p.high for p in parts]), np.concatenate([p.low for p in parts]))
 
 
 def hash_columns(columns: Sequence[pa.Array], rows: int) -> Keys:
@@ -120,9 +118,11 @@ def _integers(column: pa.Array) -> U64:
         numbers = column.to_numpy(zero_copy_only=True).astype(np.float64)
         numbers = numbers + 0.0
         numbers[np.isnan(numbers)] = np.nan
-        return numbers.view(np.uint64)
+        bits: U64 = numbers.view(np.uint64)
+        return bits
     if pa.types.is_integer(column.type):
-        return column.to_numpy(zero_copy_only=True).astype(np.int64).view(np.uint64)
+        wide: U64 = column.to_numpy(zero_copy_only=True).astype(np.int64).view(np.uint64)
+        return wide
     raise NotSupportedError(f"a value of type {kind} cannot be a key; cast it to STRING first")
 
 
@@ -138,7 +138,9 @@ def _hash_bytes(column: pa.Array, lane: int) -> U64:
     if last > first:
         data = np.frombuffer(buffers[2], np.uint8, last - first, first)
         place = np.arange(last - first) - np.repeat(offsets[:-1] - first, lengths)
-        weighted = (data.astype(np.uint64) + np.uint64(1)) * _weight(lane, int(lengths.max()))[place]
+        weighted = (data.astype(np.uint64) + np.uint64(1)) * _weight(lane, int(lengths.max()))[
+            place
+        ]
         filled = lengths > 0
         result[filled] = np.add.reduceat(weighted, (offsets[:-1] - first)[filled])
     return _mix(result + lengths.astype(np.uint64) * _LANES[lane])

@@ -102,6 +102,7 @@ class SlicedOperator(Operator):
         self._beats[port] = max(self._beats[port], message.time)
         until = min(self._beats)
         if until <= self.since:
+            yield Heartbeat(self.since)
             return
         rows, ends = [], []
         for p in range(self.ports):

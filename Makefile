@@ -1,0 +1,39 @@
+# Bare `make` lists the targets. Every target makes .venv first, where it needs it.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check golden docs bench clean
+
+PYTHON := .venv/bin/python
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup:  ## make .venv with Penstock in it (needs Python 3.11+ and Java 17+)
+	@scripts/setup
+
+demo: setup  ## one minute in a power company's control room: live tables, a summary, a plot
+	@$(PYTHON) examples/control_room/demo.py
+
+test: setup  ## run all tests
+	$(PYTHON) -m pytest
+
+check: setup  ## what CI runs: lint, format, types, import rules, tests
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	$(MAKE) --no-print-directory test
+
+golden: setup  ## rewrite the expected answers in tests/golden (look at the difference!)
+	$(PYTHON) -m tests.golden_runner --rewrite
+
+docs: setup  ## regenerate the generated pages and the pictures of docs/
+	$(PYTHON) docs/make_configuration.py
+	$(PYTHON) docs/make_pictures.py
+
+bench: setup  ## run the benchmarks
+	$(PYTHON) -m benchmarks
+
+clean:  ## remove everything that was made, .venv too
+	rm -rf .venv build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,22 @@
+-- Example 3.3: "In stock-market applications, users may be interested at every moment in the
+-- fluctuation of shares over the last two hours."  A sliding window.
+
+CREATE STREAM trades (share STRING, price DOUBLE, volume INT, t TIMESTAMP)
+  USING replay OPTIONS (path 'examples/cities/data/trades.csv', rate '500')
+  TIMESTAMP BY t;
+
+CREATE QUERY fluctuation AS
+  SELECT share, MAX(price) - MIN(price) AS spread, AVG(price) AS mean
+  FROM trades [RANGE 2 HOURS]
+  GROUP BY share;
+
+-- The same question to the sensors.
+
+CREATE STREAM temperature (sensor INT, city STRING, celsius DOUBLE, t TIMESTAMP)
+  USING replay OPTIONS (path 'examples/cities/data/temperature.csv', rate '500')
+  TIMESTAMP BY t;
+
+CREATE QUERY fluctuation_of_cities AS
+  SELECT city, MAX(celsius) - MIN(celsius) AS spread, AVG(celsius) AS mean
+  FROM temperature [RANGE 2 HOURS]
+  GROUP BY city;

@@ -1,0 +1,100 @@
+"""Which columns a name can mean: the columns of the FROM items, in the order of their positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from penstock.cql.source import Source
+from penstock.cql.syntax import Name, Span
+from penstock.errors import suggest
+from penstock.expr.nodes import Column
+from penstock.model import Schema
+
+
+@dataclass(frozen=True)
+class ScopeColumn:
+    """A column of a FROM item. ``hidden``: the second of two that USING made one."""
+
+    qualifier: str
+    name: str
+    index: int
+    type: pa.DataType
+    hidden: bool = False
+
+    @property
+    def expr(self) -> Column:
+        return Column(self.index, self.type, self.name)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The columns that can be named, looked up without regard to case."""
+
+    columns: tuple[ScopeColumn, ...]
+
+    @staticmethod
+    def of(qualifier: str, schema: Schema, offset: int = 0) -> Scope:
+        """Return the scope of one FROM item whose columns begin at ``offset``."""
+        return Scope(
+            tuple(
+                ScopeColumn(qualifier, f.name, offset + i, f.type)
+                for i, f in enumerate(schema.fields)
+            )
+        )
+
+    def plus(self, other: Scope) -> Scope:
+        """Return both scopes as one."""
+        return Scope(self.columns + other.columns)
+
+    def hide(self, indices: Iterable[int]) -> Scope:
+        """Return the scope with some columns reachable only by ``item.column``."""
+        gone = set(indices)
+        return Scope(
+            tuple(replace(c, hidden=True) if c.index in gone else c for c in self.columns)
+        )
+
+    def moved(self, mapping: dict[int, int]) -> Scope:
+        """Return the scope with other positions."""
+        return Scope(tuple(replace(c, index=mapping[c.index]) for c in self.columns))
+
+    @property
+    def qualifiers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(c.qualifier for c in self.columns if c.qualifier))
+
+    def has(self, name: str) -> bool:
+        """Whether an unqualified name means at least one column."""
+        return any(c.name.lower() == name.lower() and not c.hidden for c in self.columns)
+
+    def of_item(self, source: Source, qualifier: Name) -> tuple[ScopeColumn, ...]:
+        """Return the columns of one FROM item."""
+        found = tuple(c for c in self.columns if c.qualifier.lower() == qualifier.text.lower())
+        if not found:
+            source.fail(
+                f"there is no '{qualifier.text}' in FROM; {suggest(qualifier.text, self.qualifiers)}",
+                qualifier.span,
+            )
+        return found
+
+    def find(self, source: Source, name: Name, qualifier: Name | None, span: Span) -> ScopeColumn:
+        """Return the one column that a name means, or say which ones exist."""
+        among = self.columns if qualifier is None else self.of_item(source, qualifier)
+        found = [
+            c
+            for c in among
+            if c.name.lower() == name.text.lower() and not (qualifier is None and c.hidden)
+        ]
+        if not found:
+            where = f" in '{qualifier.text}'" if qualifier else ""
+            names = [c.name for c in among]
+            source.fail(f"there is no column '{name.text}'{where}; {suggest(name.text, names)}", span)
+        if len(found) > 1:
+            choices = sorted({f"{c.qualifier}.{c.name}" for c in found if c.qualifier})
+            if len(choices) == len(found):
+                advice = f"write one of {', '.join(choices)}"
+            else:
+                advice = "give the columns different names with AS in the sub-query"
+            source.fail(f"the column '{name.text}' is ambiguous; {advice}", span)
+        return found[0]

@@ -1,0 +1,229 @@
+"""The syntax tree of CQL: what the grammar found, nothing looked up yet.
+
+Every node carries its span ``(start, end)`` in the script, so that whatever is wrong later can be
+underlined.  Scalar expressions stay sqlglot nodes, with their span in ``meta["span"]``; everything
+above them (queries, windows, statements) is one of the classes below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Span: TypeAlias = tuple[int, int]
+
+Scalar: TypeAlias = Any
+"""A sqlglot expression node."""
+
+
+def span_of(node: Scalar) -> Span:
+    """Return the span of a sqlglot node, from its own note or from what it consists of."""
+    own = node.meta.get("span")
+    if own is not None:
+        return (own[0], own[1])
+    spans = [span_of(child) for child in node.iter_expressions()]
+    spans = [s for s in spans if s != (0, 0)]
+    if not spans:
+        return (0, 0)
+    return (min(s[0] for s in spans), max(s[1] for s in spans))
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name as it was typed; ``quoted`` names are never words of the language."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Duration:
+    """``5 SECONDS``, ``INTERVAL '5' SECONDS`` or a bare number (``unit`` is None)."""
+
+    number: str
+    unit: str | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class TimePoint:
+    """A point in time: text such as ``'2024-01-01 00:00:00'`` or an integer."""
+
+    value: str | int
+    span: Span
+
+
+@dataclass(frozen=True)
+class WindowClause:
+    """One part of a window, such as ``RANGE 10 SECONDS SLIDE 2 SECONDS``.
+
+    ``value`` is None after ``UNBOUNDED`` and ``NOW``.
+    """
+
+    word: str
+    value: Duration | TimePoint | None
+    slide: Duration | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class WindowSyntax:
+    """What stands in square brackets; clauses by their upper-case word, in the order typed."""
+
+    partition_by: tuple[Name, ...]
+    clauses: dict[str, WindowClause]
+    origin: TimePoint | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class StreamOf:
+    """``ISTREAM (query)``, ``DSTREAM (query)`` or ``RSTREAM (query)``."""
+
+    kind: str
+    query: Query
+    span: Span
+
+
+@dataclass(frozen=True)
+class FromItem:
+    """A name, a sub-query or a relation-to-stream operator, with its alias and window.
+
+    ``join`` says how it was attached: ``first``, ``comma``, ``cross`` or ``inner``.
+    """
+
+    source: Name | Query
+    alias: Name | None
+    window: WindowSyntax | None
+    join: str
+    on: Scalar | None
+    using: tuple[Name, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class SelectItem:
+    """An expression with or without alias, or a star (``star``) of all or of one FROM item."""
+
+    expr: Scalar | None
+    alias: Name | None
+    star: bool
+    qualifier: Name | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class OrderItem:
+    """One ``ORDER BY`` item."""
+
+    expr: Scalar
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class SelectQuery:
+    """One SELECT block."""
+
+    distinct: bool
+    items: tuple[SelectItem, ...]
+    sources: tuple[FromItem, ...]
+    where: Scalar | None
+    group_by: tuple[Scalar, ...] | None
+    having: Scalar | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class SetQuery:
+    """``left UNION|INTERSECT|EXCEPT [ALL] right``; ``kind`` in lower case."""
+
+    kind: str
+    all: bool
+    left: Body
+    right: Body
+    span: Span
+
+
+@dataclass(frozen=True)
+class Query:
+    """A whole query: named sub-queries, a body, ORDER BY and LIMIT."""
+
+    body: Body
+    order: tuple[OrderItem, ...]
+    limit: int | None
+    names: tuple[tuple[Name, Query], ...]
+    span: Span
+    order_span: Span = (0, 0)
+
+
+Body: TypeAlias = SelectQuery | SetQuery | StreamOf | Query
+
+
+@dataclass(frozen=True)
+class ColumnSyntax:
+    """A declared column: name and the text of its type."""
+
+    name: Name
+    type: Name
+
+
+@dataclass(frozen=True)
+class CreateSyntax:
+    """Any ``CREATE``. ``clauses`` holds what was typed after the columns, by clause name."""
+
+    kind: str
+    name: Name
+    if_not_exists: bool
+    columns: tuple[ColumnSyntax, ...]
+    clauses: dict[str, Any]
+    query: Query | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class DropSyntax:
+    """``DROP kind [IF EXISTS] name``."""
+
+    kind: str
+    name: Name
+    if_exists: bool
+    span: Span
+
+
+@dataclass(frozen=True)
+class CommandSyntax:
+    """``PAUSE``, ``RESUME`` and ``DESCRIBE`` (``name``), ``SHOW`` (``what``)."""
+
+    verb: str
+    name: Name | None
+    what: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class ExplainSyntax:
+    """``EXPLAIN [LOGICAL|OPTIMIZED|PHYSICAL]`` of a declared query or of a query text."""
+
+    level: str
+    name: Name | None
+    query: Query | None
+    span: Span
+
+
+StatementSyntax: TypeAlias = CreateSyntax | DropSyntax | CommandSyntax | ExplainSyntax | Query
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """One statement of a script: its syntax, the whole script and where it stands in it."""
+
+    syntax: StatementSyntax
+    script: str
+    span: Span
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sql(self) -> str:
+        """The text of this statement alone."""
+        return self.script[self.span[0] : self.span[1]]

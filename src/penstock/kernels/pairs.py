@@ -1,0 +1,208 @@
+"""Which rows of two sorted sides meet: equal keys, overlapping validity, in blocks of bounded size.
+
+A side is sorted by the *bucket* of its key, the top 40 bits of the high hash lane, then by start.
+Leaving 24 bits out lets the position travel inside the number that is sorted, so one sort of plain
+integers replaces an indirect one; both lanes are always compared before two rows count as equal.
+
+A probe never looks at the whole run.  Each distinct key of the probe is found by binary search, and
+its bucket is the range of candidates ``[first, last)``.  Inside a bucket
+
+* starts ascend, so ``run.start < probe.end`` cuts the range at its back;
+* if ends ascend too (*stairs*: every window of one width), ``probe.start < run.end`` cuts it at its
+  front;
+* if no two keys share a bucket (*pure*: nearly always), looking at its first row verifies them all.
+
+A pure run with stairs therefore yields exact ranges, and a hot key costs what it yields.  What the
+ranges leave open is tested pair by pair.  Times are compared, never subtracted: they may be
+``MIN_TIME`` or ``INF``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.model import I64, U64, Mask
+
+_INDEX_BITS = 24
+_INDEX = np.uint64((1 << _INDEX_BITS) - 1)
+_BUCKET = ~_INDEX
+_WORTH_BISECTING = 4
+"""Candidates per probe row from which cutting ranges is cheaper than testing every pair."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """The keys and validities of rows sorted by bucket, then start.
+
+    ``max_start`` and ``min_end`` are bounds over all rows; they save tests, so they must be true.
+    """
+
+    high: U64
+    low: U64
+    start: I64
+    end: I64
+    max_start: int
+    min_end: int
+    pure: bool
+    stairs: bool
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+
+def bucket_of(high: np.uint64) -> int:
+    """Return the bucket of a high lane as a plain number."""
+    return int(high) >> _INDEX_BITS
+
+
+def sort_order(high: U64, start: I64) -> I64:
+    """Return the order that sorts rows by bucket, then start."""
+    rows = len(high)
+    if rows > 1 << _INDEX_BITS:
+        return np.lexsort((start, high & _BUCKET))
+    by_start = None
+    if rows and (start[1:] < start[:-1]).any():
+        by_start = np.argsort(start, kind="stable")
+        high = high[by_start]
+    packed = (high & _BUCKET) | np.arange(rows, dtype=np.uint64)
+    packed.sort()
+    order = (packed & _INDEX).astype(np.int64)
+    return order if by_start is None else by_start[order]
+
+
+def merge_order(high: U64) -> I64:
+    """Return the order that merges sorted sides standing one after another.
+
+    Every start of one side must be at or above all starts of the sides before it: then keeping rows
+    of one bucket in their order keeps them sorted.  A stable sort takes sorted pieces as they are.
+    """
+    return np.argsort(high & _BUCKET, kind="stable")
+
+
+def is_pure(high: U64, low: U64) -> bool:
+    """Whether all rows of a bucket have the same key."""
+    same = (high[1:] & _BUCKET) == (high[:-1] & _BUCKET)
+    other = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    return not bool((same & other).any())
+
+
+def has_stairs(high: U64, end: I64) -> bool:
+    """Whether ends never descend inside a bucket."""
+    same = (high[1:] & _BUCKET) == (high[:-1] & _BUCKET)
+    return not bool((same & (end[1:] < end[:-1])).any())
+
+
+def match(probe: Ordered, run: Ordered, block: int) -> Iterator[tuple[I64, I64]]:
+    """Yield every pair of equal keys and overlapping validity once: positions in both sides.
+
+    At most ``block`` candidates are looked at, and so at most ``block`` pairs yielded, at a time.
+    """
+    if len(probe) == 0 or len(run) == 0:
+        return
+    rows, first, last = _candidates(probe, run)
+    if len(rows) == 0:
+        return
+    test_start = int(probe.end.min()) <= run.max_start
+    test_end = int(probe.start.max()) >= run.min_end
+    if (test_start or test_end) and int((last - first).sum()) > _WORTH_BISECTING * len(rows):
+        if test_start:
+            last = _bisect(run.start, probe.end[rows], first, last, inclusive=False)
+            test_start = False
+        if test_end and run.stairs:
+            first = _bisect(run.end, probe.start[rows], first, last, inclusive=True)
+            test_end = False
+        some = first < last
+        if not some.all():
+            rows, first, last = rows[some], first[some], last[some]
+    for owner, position in blocks(first, last, block):
+        row = rows[owner]
+        keep: Mask | None = None
+        if not run.pure:
+            keep = run.low[position] == probe.low[row]
+            keep &= run.high[position] == probe.high[row]
+        if test_start:
+            overlap = run.start[position] < probe.end[row]
+            keep = overlap if keep is None else keep & overlap
+        if test_end:
+            overlap = probe.start[row] < run.end[position]
+            keep = overlap if keep is None else keep & overlap
+        if keep is not None and not keep.all():
+            row, position = row[keep], position[keep]
+        if len(row):
+            yield row, position
+
+
+def blocks(first: I64, last: I64, size: int) -> Iterator[tuple[I64, I64]]:
+    """Expand ranges ``[first[i], last[i])`` into (i, position), at most ``size`` at a time."""
+    if len(first) == 0:
+        return
+    counts = last - first
+    after = np.cumsum(counts)
+    total = int(after[-1])
+    if total <= size:
+        if total:
+            yield _expand(0, first, counts)
+        return
+    for low in range(0, total, size):
+        high = min(low + size, total)
+        begin = int(np.searchsorted(after, low, "right"))
+        stop = int(np.searchsorted(after, high, "left")) + 1
+        part_first, part_last = first[begin:stop].copy(), last[begin:stop].copy()
+        part_first[0] += low - int(after[begin] - counts[begin])
+        part_last[-1] -= int(after[stop - 1]) - high
+        yield _expand(begin, part_first, part_last - part_first)
+
+
+def _expand(offset: int, first: I64, counts: I64) -> tuple[I64, I64]:
+    owner = np.arange(offset, offset + len(first))
+    if int(counts.max()) == 1 and int(counts.min()) == 1:
+        return owner, first
+    after = np.cumsum(counts)
+    position = np.arange(int(after[-1])) + np.repeat(first - (after - counts), counts)
+    return np.repeat(owner, counts), position
+
+
+def _candidates(probe: Ordered, run: Ordered) -> tuple[I64, I64, I64]:
+    """Return the probe rows that have candidates, and the range of each in the run."""
+    new = np.ones(len(probe), bool)
+    new[1:] = (probe.high[1:] != probe.high[:-1]) | (probe.low[1:] != probe.low[:-1])
+    heads = np.flatnonzero(new)
+    high, low = probe.high[heads], probe.low[heads]
+    first = np.searchsorted(run.high, high & _BUCKET)
+    at = np.minimum(first, len(run) - 1)
+    if run.pure:
+        hit = (run.high[at] == high) & (run.low[at] == low)
+    else:
+        hit = (run.high[at] & _BUCKET) == (high & _BUCKET)
+    sizes = np.diff(heads, append=len(probe))
+    if hit.all():
+        rows = np.arange(len(probe))
+    else:
+        rows = np.flatnonzero(np.repeat(hit, sizes))
+        first, high, sizes = first[hit], high[hit], sizes[hit]
+    last = np.searchsorted(run.high, high | _INDEX, "right")
+    return rows, np.repeat(first, sizes), np.repeat(last, sizes)
+
+
+def _bisect(column: I64, key: I64, first: I64, last: I64, inclusive: bool) -> I64:
+    """Return, for each range, the first position whose value is not below the key.
+
+    ``inclusive``: not at or below it.  The column ascends inside every range.
+    """
+    low, high = first.copy(), last.copy()
+    active: npt.NDArray[Any] = np.flatnonzero(low < high)
+    while len(active):
+        bottom, top = low[active], high[active]
+        middle = (bottom + top) >> 1
+        value, wanted = column[middle], key[active]
+        below = value <= wanted if inclusive else value < wanted
+        bottom = np.where(below, middle + 1, bottom)
+        top = np.where(below, top, middle)
+        low[active], high[active] = bottom, top
+        active = active[bottom < top]
+    return low

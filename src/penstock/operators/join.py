@@ -1,0 +1,224 @@
+"""The inner join of two relations that change over time.
+
+Law: a result is the concatenation of a left and a right row with equal keys (null equals nothing)
+for which the residual predicate is true, valid while both are [B 5.1].  Without keys every pair is
+looked at, block by block.
+
+In a slice the new rows of each side meet the stored rows of the other, then one another; after
+that they are stored too.  So every pair is made exactly once, in the slice of its later start,
+and with ``old.start < since <= new.start`` the new row's start is the result's.
+
+Holders [C 3.1, 3.3]: what is told in the slice is applied first, and a row with a known end counts
+as determined.  Of the two holders of a pair,
+
+* none open: the result is determined; so it is when its end is at or below ``until``, because a
+  holder that was not told below ``until`` ends there or later;
+* one open, or the same one twice: the result shares it, with the earlier of both ends as its bound;
+* two open: the result gets a new holder, the child of both (`penstock.runs.side.Children`).
+
+Told ends are passed on for the rows that share holders with the input.
+
+A side is stored only as long as the other one can still bring rows: once a port has reached the
+end of time and nothing of it waits, the rows of the other port pass through without leaving state.
+That is how a stream is joined with a static table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InternalError
+from penstock.expr.arrow import evaluate, evaluate_mask
+from penstock.expr.nodes import Expr, columns_of, shift
+from penstock.kernels.keys import hash_columns
+from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_mask
+from penstock.operators.base import SlicedOperator
+from penstock.runs.side import Children, Piece, Side, meet
+
+
+class JoinOperator(SlicedOperator):
+    """Joins port 0 (left) with port 1 (right) on equal keys and a residual predicate.
+
+    ``left_keys`` are over the left columns, ``right_keys`` over the right ones, in the same number
+    and of the same types; ``residual`` is over both, the left columns first.
+    """
+
+    def __init__(
+        self,
+        left_types: Sequence[pa.DataType],
+        right_types: Sequence[pa.DataType],
+        left_keys: Sequence[Expr],
+        right_keys: Sequence[Expr],
+        residual: Expr | None = None,
+    ) -> None:
+        super().__init__((left_types, right_types))
+        if [_family(k.type) for k in left_keys] != [_family(k.type) for k in right_keys]:
+            raise InternalError(
+                "the keys of both sides of a join must have the same types, got "
+                f"{[str(k.type) for k in left_keys]} and {[str(k.type) for k in right_keys]}; "
+                "cast them to a common type"
+            )
+        self._keys = (tuple(left_keys), tuple(right_keys))
+        self._width = len(self.input_types[0])
+        self._tested = tuple(sorted(columns_of(residual))) if residual is not None else ()
+        self._residual = residual
+        if residual is not None:
+            self._residual = shift(residual, {c: i for i, c in enumerate(self._tested)})
+
+    def load(self) -> None:
+        state, merging = self.context.state, self.context.merging
+        self._sides = (
+            Side(state, "left", self.input_types[0], merging),
+            Side(state, "right", self.input_types[1], merging),
+        )
+        self._children = Children(state, "children", merging)
+
+    def save(self) -> None:
+        for shelf in (*self._sides, self._children):
+            shelf.save()
+
+    def slice(
+        self, rows: list[Batch], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        told = Ends.concat(ends)
+        inherited = self._children.hear(told)
+        if len(told):
+            yield Ends.concat([told, inherited])
+        new = [self._sorted(port, rows[port], told) for port in (0, 1)]
+        left, right = new
+        block = self.context.block
+        if left is not None:
+            for old, mine, theirs in self._sides[1].probe(left, block):
+                yield from self._results(left, mine, old, theirs, told, until)
+        if right is not None:
+            for old, mine, theirs in self._sides[0].probe(right, block):
+                yield from self._results(old, theirs, right, mine, told, until)
+        if left is not None and right is not None:
+            for mine, theirs in meet(left, right, block):
+                yield from self._results(left, mine, right, theirs, told, until)
+        if until == INF:
+            self._children.clear()
+        self._children.turn(until)
+        for port, side in enumerate(self._sides):
+            if until == INF or self._exhausted(1 - port):
+                side.clear()
+            else:
+                side.turn(new[port], told, until)
+
+    def _exhausted(self, port: int) -> bool:
+        """Whether a port can bring no more rows."""
+        return self._beats[port] == INF and not self._rows[port]
+
+    def _sorted(self, port: int, rows: Batch, told: Ends) -> Piece | None:
+        """Return the new rows that can meet anything, with what was told about them applied."""
+        end, holder = rows.end, rows.holder
+        if len(told):
+            end, holder = _apply(told, end, holder)
+        rows = Batch(rows.columns, rows.start, end, holder).drop_ghosts()
+        keys = [one_array(evaluate(key, rows.columns, len(rows))) for key in self._keys[port]]
+        usable: Mask | None = None
+        for column in keys:
+            if column.null_count:
+                valid = to_mask(column.is_valid())
+                usable = valid if usable is None else usable & valid
+        if usable is not None:
+            rows = rows.take(usable)
+            keys = [column.filter(pa.array(usable)) for column in keys]
+        return self._sides[port].sort(rows, hash_columns(keys, len(rows)))
+
+    def _results(
+        self, left: Piece, in_left: I64, right: Piece, in_right: I64, told: Ends, until: int
+    ) -> Iterator[Batch]:
+        """Make result rows of pairs of positions."""
+        left_end, left_holder = self._ends_of(0, left, in_left, told)
+        right_end, right_holder = self._ends_of(1, right, in_right, told)
+        start = np.maximum(left.numbers("_start")[in_left], right.numbers("_start")[in_right])
+        end = np.minimum(left_end, right_end)
+        keep: Mask | None = None
+        if left_holder is not None or right_holder is not None:
+            keep = start < end
+        if self._residual is not None:
+            if keep is not None and not keep.all():
+                at = np.flatnonzero(keep)
+                keep[at] = self._test(left, in_left[at], right, in_right[at])
+            else:
+                keep = self._test(left, in_left, right, in_right)
+        if keep is not None and not keep.all():
+            in_left, in_right, start, end = in_left[keep], in_right[keep], start[keep], end[keep]
+            left_holder = None if left_holder is None else left_holder[keep]
+            right_holder = None if right_holder is None else right_holder[keep]
+        if len(start) == 0:
+            return
+        holder = self._holders(left_holder, right_holder, end, until)
+        columns = self._take(left, in_left, range(self._width))
+        columns += self._take(right, in_right, range(len(self.input_types[1])))
+        yield Batch(tuple(columns), start, end, holder)
+
+    def _ends_of(self, port: int, piece: Piece, at: I64, told: Ends) -> tuple[I64, I64 | None]:
+        """Return the ends as far as known, and the holders: None if no row of the piece has one.
+
+        The end of a row that was dead before this slice is below every start of it.
+        """
+        end: I64 = piece.numbers("_end")[at]
+        if not piece.stats["open"]:
+            return end, None
+        holder: I64 = piece.numbers("_holder")[at]
+        if piece.stats["dead"]:
+            end[self._sides[port].told.has(holder)] = self.since
+        return _apply(told, end, holder)
+
+    def _test(self, left: Piece, in_left: I64, right: Piece, in_right: I64) -> Mask:
+        """Evaluate the residual on pairs, taking only the columns it reads."""
+        assert self._residual is not None
+        columns = self._take(left, in_left, [c for c in self._tested if c < self._width])
+        columns += self._take(
+            right, in_right, [c - self._width for c in self._tested if c >= self._width]
+        )
+        return np.array(evaluate_mask(self._residual, columns, len(in_left)))
+
+    def _take(self, piece: Piece, at: I64, columns: Sequence[int]) -> list[pa.Array]:
+        index = pa.array(at)
+        return [
+            pc.take(one_array(piece.table.column(f"c{c}")), index, boundscheck=False)
+            for c in columns
+        ]
+
+    def _holders(self, left: I64 | None, right: I64 | None, end: I64, until: int) -> I64:
+        """Return the holder of each result; two open parents get a child."""
+        if left is None or right is None:
+            one = right if left is None else left
+            if one is None:
+                return np.zeros(len(end), np.int64)
+            return np.where(end <= until, 0, one)
+        holder = np.where(end <= until, 0, np.where(left == 0, right, left))
+        both = np.flatnonzero((holder != 0) & (right != 0) & (left != right) & (left != 0))
+        if len(both):
+            order = both[np.lexsort((right[both], left[both]))]
+            left, right = left[order], right[order]
+            new = np.ones(len(order), bool)
+            new[1:] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
+            first = np.flatnonzero(new)
+            child = self.context.new_holders(len(first))
+            holder[order] = child[np.cumsum(new) - 1]
+            over = np.maximum.reduceat(end[order], first)
+            self._children.add(left[first], right[first], child, over)
+        return holder
+
+
+def _apply(told: Ends, end: I64, holder: I64) -> tuple[I64, I64]:
+    """Return ends and holders of rows after what was told: a told row is determined."""
+    if len(told) == 0:
+        return end, holder
+    known = told.lookup(holder)
+    return np.minimum(end, known), np.where(known < INF, 0, holder)
+
+
+def _family(kind: pa.DataType) -> str:
+    """Return a name that is equal for types whose equal values have equal hashes."""
+    if pa.types.is_floating(kind):
+        return "float"
+    return "integer" if pa.types.is_integer(kind) else str(kind)

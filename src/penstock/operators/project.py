@@ -1,0 +1,26 @@
+"""Projection: new columns from old ones. Stateless; validity and holders unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.expr.arrow import evaluate
+from penstock.expr.nodes import Expr
+from penstock.model import Batch, Message
+from penstock.operators.base import Operator
+
+
+class ProjectOperator(Operator):
+    """Computes each output column as an expression over the input's columns.
+
+    The result is a derived stream or relation, so the arrival number is dropped.
+    """
+
+    def __init__(self, exprs: tuple[Expr, ...]) -> None:
+        self.exprs = exprs
+
+    def receive(self, port: int, message: Message) -> Iterator[Message]:
+        if isinstance(message, Batch):
+            columns = tuple(evaluate(e, message.columns, len(message)) for e in self.exprs)
+            message = Batch(columns, message.start, message.end, message.holder)
+        yield message

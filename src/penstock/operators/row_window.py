@@ -1,0 +1,407 @@
+"""Windows by rows: the last N elements, of all or of each group, as a time-varying relation.
+
+The elements of a group are numbered in their order, ``(time, arrival)``; M is the slide, 1 if
+there is none.  M elements make a block, and a block is complete at the time of its last element.
+With ``N = q*M + e``, element i (from 0) of block ``b = i div M`` is visible from the completion
+of block b until that of block ``b + q + k``, where ``k = 1`` if ``i mod M + e >= M``, else 0.
+For M = 1 that is: from its own time until that of the N-th later element.
+
+All elements of one block with the same k end together: they are a *unit* and share a holder.
+Units are numbered ``x = w*b + k`` with ``w = 2`` if e > 0, else 1, so that the completion of
+block c tells the units ``w*(c-q) - (w-1) .. w*(c-q)``: a contiguous range, and what waits in a
+group is always a contiguous range, too.
+
+So the state is small.  Holders are drawn in the order of units, and one *stretch* (group, first
+unit, its holder, count) stands for all units of a group that a slice left open, whatever their
+number:
+
+* ``count``: how many elements each group has seen (a number, or a map when there are groups);
+* ``stretches``: runs sorted by (group, first unit). A group finds the units that it has to tell by
+  binary search; a run is dropped when all its units were told and thinned when it is merged;
+* ``pending``: with M > 1 the elements of incomplete blocks, whose start is not known yet, with
+  their values: runs sorted by (group, number).
+
+The cost of a slice follows its rows and their groups; N does not matter.
+
+With ``RANGE T`` as well, an element's own bound ``s + T`` is the end of its row, and the holder
+can only make it earlier; a row whose bound is not above the heartbeat is determined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import NotSupportedError
+from penstock.kernels.keys import Keys, hash_columns
+from penstock.kernels.order import group_order, key_ranges, search_within, time_order
+from penstock.kernels.steps import group_starts, ranges
+from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_numpy
+from penstock.operators.base import SlicedOperator
+from penstock.runs.keyed import KeyedState
+from penstock.runs.state import Run
+from penstock.windows import WindowSpec, plus
+
+_MOST_ROWS = 1 << 60
+_STRETCHES = "stretches"
+_PENDING = "pending"
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The groups of one slice, in order of their keys.
+
+    ``order`` lists the rows by group and time, ``first`` where each group begins in it.  ``seen``
+    counts the elements before the slice; the group completes the blocks ``[old, new)``, whose
+    times stand in ``completed`` from ``offset`` on.
+    """
+
+    keys: Keys
+    order: I64
+    first: I64
+    size: I64
+    seen: I64
+    old: I64
+    new: I64
+    offset: I64
+    completed: I64
+
+    def completion(self, group: I64, block: I64) -> I64:
+        """Return when a group completed a block, ``INF`` where it did not do so in this slice."""
+        known = block < self.new[group]
+        at = np.where(known, self.offset[group] + block - self.old[group], 0)
+        if len(self.completed) == 0:
+            return np.full(len(group), INF, np.int64)
+        return np.where(known, self.completed[at], INF)
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """Elements with their group in the slice and their number in the group, counted from 0."""
+
+    rows: Batch
+    group: I64
+    number: I64
+
+
+class RowWindowOperator(SlicedOperator):
+    """``[PARTITION BY ..] ROWS N [SLIDE M] [RANGE T] [START x]``."""
+
+    def __init__(self, types: Sequence[pa.DataType], spec: WindowSpec) -> None:
+        super().__init__([types])
+        assert spec.rows is not None
+        if spec.slide is not None:
+            raise NotSupportedError(
+                "a window must slide by rows or by time, got ROWS together with RANGE .. SLIDE; "
+                "use ROWS N SLIDE M, or leave the SLIDE of the RANGE out"
+            )
+        self.spec = spec
+        self._types = tuple(types)
+        self._block = spec.rows_slide or 1
+        self._blocks, extra = divmod(min(spec.rows, _MOST_ROWS), self._block)
+        self._extra = extra
+        self._kinds = 2 if extra else 1
+
+    def load(self) -> None:
+        state = self.context.state
+        self._counts = KeyedState(state, "count", [pa.int64()], self.context.merging)
+
+    def slice(
+        self, rows: list[Batch], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        batch = rows[0]
+        if self.spec.origin is not None:
+            batch = batch.take(batch.start >= self.spec.origin)
+        if len(batch) == 0:
+            return
+        groups = self._arrange(batch)
+        told = self._tell(groups, since)
+        if len(told):
+            yield told
+        visible = self._visible(batch, groups)
+        if len(visible.rows):
+            stamped = self._stamp(visible, groups, until)
+            if len(stamped):
+                yield stamped
+
+    def save(self) -> None:
+        for name in (_STRETCHES, _PENDING):
+            runs = self.context.state.runs(name)
+            chosen = self.context.merging.choose([len(r) for r in runs])
+            if chosen:
+                self._merge(name, runs[chosen[0] : chosen[1]])
+        self._counts.save()
+
+    # The slice, step by step
+
+    def _arrange(self, batch: Batch) -> _Groups:
+        """Sort the rows by group and time, and count on."""
+        order = time_order(batch.start, batch.seq, batch.columns)
+        if self.spec.partition_by:
+            keys = hash_columns([batch.columns[i] for i in self.spec.partition_by], len(batch))
+            order, first = group_order(keys, order)
+            keys = keys.take(order[first])
+        else:
+            order = np.arange(len(batch)) if order is None else order
+            first = np.zeros(1, np.int64)
+            keys = hash_columns([], 1)
+        size = np.diff(np.append(first, len(order)))
+        seen = self._seen(keys)
+        self._remember(keys, seen + size)
+        old, new = seen // self._block, (seen + size) // self._block
+        done = new - old
+        completed = batch.start[order]
+        if self._block > 1:
+            group, block = ranges(old, new)
+            completed = completed[first[group] + (block + 1) * self._block - 1 - seen[group]]
+        return _Groups(keys, order, first, size, seen, old, new, np.cumsum(done) - done, completed)
+
+    def _seen(self, keys: Keys) -> I64:
+        if not self.spec.partition_by:
+            return np.full(len(keys), self.context.state.numbers.get("count", 0), np.int64)
+        _, (count,) = self._counts.get(keys)
+        seen: I64 = to_numpy(count.fill_null(0))
+        return seen
+
+    def _remember(self, keys: Keys, seen: I64) -> None:
+        if not self.spec.partition_by:
+            self.context.state.numbers["count"] = int(seen[0])
+        else:
+            self._counts.put(keys, [pa.array(seen)])
+
+    def _tell(self, groups: _Groups, since: int) -> Ends:
+        """Tell the units of earlier slices that the blocks completed now have ended."""
+        active = np.flatnonzero(groups.new > groups.old)
+        keys, old, new = groups.keys.take(active), groups.old[active], groups.new[active]
+        low = np.maximum(self._kinds * (old - self._blocks) - (self._kinds - 1), 0)
+        high = np.minimum(self._kinds * (new - 1 - self._blocks), self._kinds * old - 1)
+        some = np.flatnonzero(low <= high)
+        active, keys, low, high = active[some], keys.take(some), low[some], high[some]
+        holders, times = [], []
+        for run in self.context.state.runs(_STRETCHES) if len(active) else ():
+            if run.stats["bound"] <= since:
+                self.context.state.replace(_STRETCHES, [run], None)
+                continue
+            stretches = _Stretches.of(run)
+            owner, at = stretches.overlapping(keys, low, high)
+            begin = np.maximum(low[owner], stretches.unit[at])
+            end = np.minimum(high[owner] + 1, stretches.unit[at] + stretches.count[at])
+            self._use(_STRETCHES, run, int((end - begin).sum()))
+            needed = stretches.bound[at] > since
+            owner, at, begin, end = owner[needed], at[needed], begin[needed], end[needed]
+            which, unit = ranges(begin, end)
+            group = active[owner[which]]
+            block = (unit + self._kinds - 1) // self._kinds + self._blocks
+            holders.append(stretches.holder[at[which]] + unit - stretches.unit[at[which]])
+            times.append(groups.completion(group, block))
+        if not holders:
+            return Ends()
+        return Ends.of(np.concatenate(holders), np.concatenate(times))
+
+    def _visible(self, batch: Batch, groups: _Groups) -> _Elements:
+        """Return the elements of all blocks that are complete now; the others wait."""
+        group = np.repeat(np.arange(len(groups.first)), groups.size)
+        number = np.arange(len(group)) - np.repeat(groups.first - groups.seen, groups.size)
+        back_group, back_number = np.empty_like(group), np.empty_like(number)
+        back_group[groups.order], back_number[groups.order] = group, number
+        if self._block == 1:
+            return _Elements(batch, back_group, back_number)
+        seen = back_number < (groups.new * self._block)[back_group]
+        earlier = self._take_pending(groups)
+        self._put_pending(batch, groups, group, number)
+        now = np.flatnonzero(seen)
+        ready = batch.take(now)
+        ready = Batch(ready.columns, ready.start, ready.end, ready.holder)
+        parts = [*earlier, _Elements(ready, back_group[now], back_number[now])]
+        return _Elements(
+            Batch.concat([p.rows for p in parts]),
+            np.concatenate([p.group for p in parts]),
+            np.concatenate([p.number for p in parts]),
+        )
+
+    def _stamp(self, elements: _Elements, groups: _Groups, until: int) -> Batch:
+        """Give visible elements their validity, and keep the units that stay open."""
+        rows, group = elements.rows, elements.group
+        block = elements.number // self._block
+        if self._kinds == 1:
+            kind = np.zeros_like(block)
+        else:
+            kind = (elements.number - block * self._block >= self._block - self._extra) * 1
+        start = rows.start if self._block == 1 else groups.completion(group, block)
+        end = groups.completion(group, block + self._blocks + kind)
+        bound = plus(rows.start, INF if self.spec.range is None else self.spec.range)
+        first_open = np.maximum(
+            self._kinds * groups.old, self._kinds * (groups.new - 1 - self._blocks) + 1
+        )
+        count = np.maximum(self._kinds * groups.new - first_open, 0)
+        holders = self.context.new_holders(int(count.sum()))
+        offset = np.cumsum(count) - count
+        open_ = (end == INF) & (bound > until)
+        holder = np.zeros(len(rows), np.int64)
+        mine = group[open_]
+        unit = self._kinds * block[open_] + kind[open_]
+        if len(mine):
+            holder[open_] = holders[offset[mine] + unit - first_open[mine]]
+        bounds = np.full(len(count), INF, np.int64)
+        if self.spec.range is not None:
+            bounds[:] = -INF
+            np.maximum.at(bounds, group, bound)
+        keep = np.flatnonzero((count > 0) & (bounds > until))
+        if len(keep):
+            stretches = _Stretches(
+                groups.keys.take(keep),
+                first_open[keep],
+                holders[offset[keep]],
+                count[keep],
+                bounds[keep],
+            )
+            stats = {"left": int(count[keep].sum()), "bound": int(bounds[keep].max())}
+            self.context.state.append(_STRETCHES, stretches.to_table(), stats)
+        return Batch(rows.columns, start, np.minimum(end, bound), holder).drop_ghosts()
+
+    # Elements of incomplete blocks
+
+    def _take_pending(self, groups: _Groups) -> list[_Elements]:
+        """Return the waiting elements of groups whose block becomes complete."""
+        active = np.flatnonzero((groups.new > groups.old) & (groups.seen % self._block > 0))
+        found = []
+        for run in self.context.state.runs(_PENDING) if len(active) else ():
+            table = run.table()
+            high, low = to_numpy(table.column("high")), to_numpy(table.column("low"))
+            number = to_numpy(table.column("number"))
+            first, last = key_ranges(high, low, groups.keys.take(active))
+            # what a run has of a group waits as a whole or was taken as a whole
+            fresh = first < last
+            fresh[fresh] = number[last[fresh] - 1] >= (groups.old * self._block)[active[fresh]]
+            owner, at = ranges(first[fresh], last[fresh])
+            if len(at) == 0:
+                continue
+            chosen = table.take(pa.array(at))
+            columns = tuple(one_array(chosen.column(f"c{i}")) for i in range(len(self._types)))
+            rows = Batch.of(columns, to_numpy(chosen.column("start")))
+            found.append(_Elements(rows, active[fresh][owner], number[at]))
+            self._use(_PENDING, run, len(at))
+        return found
+
+    def _put_pending(self, batch: Batch, groups: _Groups, group: I64, number: I64) -> None:
+        """Keep the elements whose block is not complete, by group and number."""
+        late = np.flatnonzero(number >= (groups.new * self._block)[group])
+        if len(late) == 0:
+            return
+        rows = batch.take(groups.order[late])
+        keys = groups.keys.take(group[late])
+        names = [*(f"c{i}" for i in range(len(self._types))), "start", "number", "high", "low"]
+        arrays = [*rows.columns, rows.start, number[late], keys.high, keys.low]
+        table = pa.table([pa.array(a) for a in arrays], names=names)
+        self.context.state.append(_PENDING, table, {"left": len(late)})
+
+    # Runs
+
+    def _use(self, name: str, run: Run, count: int) -> None:
+        """Count what was used of a run; drop it when nothing is left."""
+        run.stats["left"] -= count
+        if run.stats["left"] <= 0:
+            self.context.state.replace(name, [run], None)
+
+    def _merge(self, name: str, runs: Sequence[Run]) -> None:
+        """Put one run in the place of several, without what was used."""
+        table = pa.concat_tables([r.table() for r in runs]).combine_chunks()
+        keys = Keys(to_numpy(table.column("high")), to_numpy(table.column("low")))
+        order_in_group = to_numpy(table.column("number" if name == _PENDING else "unit"))
+        order = np.lexsort((order_in_group, keys.low, keys.high))
+        table = table.take(pa.array(order)).combine_chunks()
+        keys = keys.take(order)
+        new = group_starts(keys.high.view(np.int64), keys.low.view(np.int64))
+        seen = np.repeat(self._seen(keys.take(new)), np.diff(np.append(new, len(order))))
+        complete = seen // self._block
+        if name == _PENDING:
+            waits = to_numpy(table.column("number")) >= complete * self._block
+            table = table.filter(pa.array(waits)).combine_chunks()
+            self.context.state.replace(name, runs, table, {"left": table.num_rows})
+            return
+        stretches = _Stretches.from_table(table)
+        told = self._kinds * (complete - 1 - self._blocks)
+        left = np.minimum(stretches.count, stretches.unit + stretches.count - 1 - told)
+        waiting = (left > 0) & (stretches.bound > self.since)
+        stretches = stretches.take(waiting)
+        left = left[waiting]
+        if self.spec.range is None:
+            stretches = stretches.joined()
+        bound = int(stretches.bound.max()) if len(stretches) else INF
+        stats = {"left": int(left.sum()), "bound": bound}
+        self.context.state.replace(name, runs, stretches.to_table(), stats)
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Waiting units: ``count`` of them in each group, numbered from ``unit``, held from ``holder`` on.
+
+    ``bound`` is the time from which on none of their rows is valid, told or not.
+    """
+
+    keys: Keys
+    unit: I64
+    holder: I64
+    count: I64
+    bound: I64
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    @staticmethod
+    def of(run: Run) -> _Stretches:
+        return _Stretches.from_table(run.table())
+
+    @staticmethod
+    def from_table(table: pa.Table) -> _Stretches:
+        keys = Keys(to_numpy(table.column("high")), to_numpy(table.column("low")))
+        names = ("unit", "holder", "count", "bound")
+        return _Stretches(keys, *(to_numpy(table.column(n)) for n in names))
+
+    def to_table(self) -> pa.Table:
+        arrays = (self.keys.high, self.keys.low, self.unit, self.holder, self.count, self.bound)
+        names = ("high", "low", "unit", "holder", "count", "bound")
+        return pa.table(dict(zip(names, arrays, strict=True)))
+
+    def take(self, mask: Mask) -> _Stretches:
+        index = np.flatnonzero(mask)
+        return _Stretches(
+            self.keys.take(index),
+            self.unit[index],
+            self.holder[index],
+            self.count[index],
+            self.bound[index],
+        )
+
+    def joined(self) -> _Stretches:
+        """Make one of neighbours whose units and holders go on."""
+        if len(self) == 0:
+            return self
+        next_unit, next_holder = self.unit + self.count, self.holder + self.count
+        new = np.ones(len(self), bool)
+        new[1:] = (
+            (self.keys.high[1:] != self.keys.high[:-1])
+            | (self.keys.low[1:] != self.keys.low[:-1])
+            | (self.unit[1:] != next_unit[:-1])
+            | (self.holder[1:] != next_holder[:-1])
+        )
+        if new.all():
+            return self
+        heads = self.take(new)
+        first = np.flatnonzero(new)
+        count = np.add.reduceat(self.count, first)
+        bound = np.maximum.reduceat(self.bound, first)
+        return _Stretches(heads.keys, heads.unit, heads.holder, count, bound)
+
+    def overlapping(self, keys: Keys, low: I64, high: I64) -> tuple[I64, I64]:
+        """Return pairs (i, position): a stretch of ``keys[i]`` that meets ``low[i] .. high[i]``."""
+        first, last = key_ranges(self.keys.high, self.keys.low, keys)
+        begin = np.maximum(search_within(self.unit, first, last, low + 1) - 1, first)
+        some = np.flatnonzero(begin < last)
+        at = begin[some]
+        begin[some] += self.unit[at] + self.count[at] <= low[some]
+        end = search_within(self.unit, begin, last, high + 1)
+        return ranges(begin, end)

@@ -1,0 +1,167 @@
+"""Session windows: the elements of a group that are less than G apart, until G after the last.
+
+The sorted times of a group are cut where the gap is G or more.  All rows of a session end
+together, at ``last + G``, so a session has one holder; its rows are determined when the end is
+known at once: another session of the group follows in the slice, or no element to come can be
+less than G later (``last + G <= until``).
+
+* ``sessions`` maps the groups with an open session to its last time and holder;
+* ``alarms`` holds, for every slice that moved a session on, the time at which it ends if nothing
+  else comes.  An alarm that rings below the heartbeat is true if the session's last time is still
+  the one it was set for; otherwise a later alarm stands for it.
+
+So the cost of a slice follows its rows and the sessions that end in it, not the sessions that are
+open. A told end must be below ``until``: a session with ``last + G == until`` is over, but told
+in the next slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import InternalError
+from penstock.kernels.keys import Keys, codes, hash_columns
+from penstock.kernels.order import group_order
+from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
+from penstock.operators.base import SlicedOperator
+from penstock.runs.keyed import KeyedState
+from penstock.runs.lifetimes import Lifetimes
+from penstock.windows import WindowSpec, plus
+
+_ALARM = (pa.uint64(), pa.uint64(), pa.int64())
+"""The lanes of the group's key, and the session's holder."""
+
+
+@dataclass(frozen=True)
+class _Open:
+    """The open session of each of some groups, as the state knows it."""
+
+    found: Mask
+    last: I64
+    holder: I64
+
+
+class SessionWindowOperator(SlicedOperator):
+    """``[PARTITION BY ..] SESSION G [START x]``."""
+
+    def __init__(self, types: Sequence[pa.DataType], spec: WindowSpec) -> None:
+        super().__init__([types])
+        if spec.session is None or spec.session < 1:
+            raise InternalError(f"a session window needs a positive gap, got {spec}")
+        self.spec = spec
+        self._gap = spec.session
+
+    def load(self) -> None:
+        state, merging = self.context.state, self.context.merging
+        self._sessions = KeyedState(state, "sessions", [pa.int64(), pa.int64()], merging)
+        self._alarms = Lifetimes(state, "alarms", _ALARM, merging, keep_forever=False)
+
+    def save(self) -> None:
+        self._sessions.save()
+        self._alarms.save()
+
+    def slice(
+        self, rows: list[Batch], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        batch = rows[0]
+        if self.spec.origin is not None:
+            batch = batch.take(batch.start >= self.spec.origin)
+        told: list[Ends] = []
+        alarms = Batch.empty(_ALARM)
+        if len(batch):
+            stamped, told, alarms = self._advance(batch, until)
+            yield stamped
+        told.append(self._ring(alarms, until))
+        over = Ends.concat(told)
+        if len(over):
+            yield over
+
+    def _advance(self, batch: Batch, until: int) -> tuple[Batch, list[Ends], Batch]:
+        """Cut the rows into sessions; return them stamped, the ends told, and new alarms."""
+        keys = hash_columns([batch.columns[i] for i in self.spec.partition_by], len(batch))
+        by_time = None
+        if (batch.start[1:] < batch.start[:-1]).any():
+            by_time = np.argsort(batch.start, kind="stable")
+        order, first = group_order(keys, by_time)
+        groups = keys.take(order[first])
+        before = self._look_up(groups)
+        time = batch.start[order]
+
+        # where sessions begin; a group's first row may continue the session that is open
+        cut = np.ones(len(time), bool)
+        cut[1:] = plus(time[:-1], self._gap) <= time[1:]
+        continues = before.found & (plus(before.last, self._gap) > time[first])
+        cut[first] = True
+        begin = np.flatnonzero(cut)
+        last = time[np.append(begin[1:], len(time)) - 1]
+        end = plus(last, self._gap)
+        first_session = np.searchsorted(begin, first)
+        last_session = np.append(first_session[1:], len(begin)) - 1
+
+        # sessions that stay open: the last of a group whose end is not known
+        known = np.ones(len(begin), bool)
+        known[last_session] = end[last_session] <= until
+        holder = np.zeros(len(begin), np.int64)
+        holder[first_session[continues]] = before.holder[continues]
+        fresh = ~known & (holder == 0)
+        holder[fresh] = self.context.new_holders(int(fresh.sum()))
+
+        told = self._told(before, continues, first_session, end, until)
+        # what the state must know: open sessions, and old holders that cannot be told yet
+        alive = ~known[last_session] | ((holder[last_session] != 0) & (end[last_session] >= until))
+        touched = np.flatnonzero(alive | before.found)
+        self._sessions.put(
+            groups.take(touched),
+            [pa.array(last[last_session[touched]]), pa.array(holder[last_session[touched]])],
+            alive[touched],
+        )
+        some = np.flatnonzero(alive)
+        mine = last_session[some]
+        alarms = Batch.of(
+            (
+                pa.array(groups.high[some]),
+                pa.array(groups.low[some]),
+                pa.array(holder[mine]),
+            ),
+            last[mine],
+            end[mine],
+        )
+        session = np.cumsum(cut) - 1
+        back = np.empty(len(order), np.int64)
+        back[order] = session
+        row_end = np.where(known, end, INF)[back]
+        row_holder = np.where(known, 0, holder)[back]
+        return Batch(batch.columns, batch.start, row_end, row_holder), [told], alarms
+
+    def _told(
+        self, before: _Open, continues: Mask, first_session: I64, end: I64, until: int
+    ) -> Ends:
+        """Tell old sessions: those that were not continued, and those that went on and are over."""
+        old_end = np.where(continues, end[first_session], plus(before.last, self._gap))
+        tell = np.flatnonzero(before.found & (old_end < until))
+        return Ends.of(before.holder[tell], old_end[tell])
+
+    def _look_up(self, groups: Keys) -> _Open:
+        found, (last, holder) = self._sessions.get(groups)
+        return _Open(found, to_numpy(last.fill_null(0)), to_numpy(holder.fill_null(0)))
+
+    def _ring(self, new: Batch, until: int) -> Ends:
+        """Set new alarms, and tell the sessions whose alarm rings and is still true."""
+        rung = self._alarms.turn(new, Ends(), until)
+        if len(rung) == 0:
+            return Ends()
+        keys = Keys(to_numpy(rung.columns[0]), to_numpy(rung.columns[1]))
+        code, first = codes(keys)
+        now = self._look_up(keys.take(first))
+        true = now.found[code] & (now.last[code] == rung.start)
+        true &= now.holder[code] == to_numpy(rung.columns[2])
+        over = np.flatnonzero(true)
+        if len(over) == 0:
+            return Ends()
+        none = pa.array(np.zeros(len(over), np.int64))
+        self._sessions.put(keys.take(over), [none, none], np.zeros(len(over), bool))
+        return Ends.of(to_numpy(rung.columns[2])[over], rung.end[over])

@@ -1,0 +1,128 @@
+"""Read only what is needed: unused columns are dropped where a stream is scanned.
+
+Columns count for equality in sets, DISTINCT, relation-to-stream operators and ties of ORDER BY, so
+everything below those is kept; so is the output of a part that several queries share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock import algebra
+from penstock.algebra import Node
+from penstock.expr.nodes import AggregateCall, Column, Expr, columns_of, shift
+from penstock.model import Schema
+from penstock.optimizer.nameless import canonical
+
+Places = dict[int, int]
+"""Where each old column that is needed stands in the new node."""
+
+
+def narrow_scans(plan: Node, shared: frozenset[Node]) -> Node:
+    """Drop unused columns at the scans of a plan."""
+    new, _ = _narrow(plan, frozenset(range(len(plan.schema))), shared)
+    return new
+
+
+def _all(node: Node) -> frozenset[int]:
+    return frozenset(range(len(node.schema)))
+
+
+def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tuple[Node, Places]:
+    if shared and canonical(node) in shared:
+        needed = _all(node)
+    match node:
+        case algebra.Scan():
+            return _scan(node, needed)
+        case algebra.Window(stream, spec):
+            raw = isinstance(stream, algebra.Scan)
+            wanted = needed | frozenset(spec.partition_by) if raw else _all(stream)
+            below, places = _narrow(stream, wanted, shared)
+            keys = tuple(places[k] for k in spec.partition_by)
+            return algebra.Window(below, replace(spec, partition_by=keys)), places
+        case algebra.Filter(below, predicate):
+            new, places = _narrow(below, needed | columns_of(predicate), shared)
+            return algebra.Filter(new, shift(predicate, places)), places
+        case algebra.Project(below, exprs, names):
+            kept = sorted(needed)
+            used = frozenset(c for i in kept for c in columns_of(exprs[i]))
+            new, places = _narrow(below, used, shared)
+            narrow = algebra.Project(
+                new,
+                tuple(shift(exprs[i], places) for i in kept),
+                tuple(names[i] for i in kept),
+            )
+            return narrow, {old: at for at, old in enumerate(kept)}
+        case algebra.Join():
+            return _join(node, needed, shared)
+        case algebra.Aggregate(below, keys, calls, _):
+            used = frozenset().union(*(columns_of(k) for k in keys), *(_used(c) for c in calls))
+            new, places = _exactly(below, used, shared)
+            narrow_calls = tuple(
+                replace(c, arg=None if c.arg is None else shift(c.arg, places)) for c in calls
+            )
+            narrow_keys = tuple(shift(k, places) for k in keys)
+            narrow = replace(node, input=new, keys=narrow_keys, aggregates=narrow_calls)
+            return narrow, {i: i for i in range(len(node.schema))}
+        case algebra.UnionAll(members):
+            kept = sorted(needed)
+            parts = tuple(_exactly(m, needed, shared)[0] for m in members)
+            return algebra.UnionAll(parts), {old: at for at, old in enumerate(kept)}
+    below_all = tuple(_narrow(n, _all(n), shared)[0] for n in algebra.inputs(node))
+    same = all(a is b for a, b in zip(below_all, algebra.inputs(node), strict=True))
+    whole = node if same else algebra.with_inputs(node, below_all)
+    return whole, {i: i for i in range(len(node.schema))}
+
+
+def _scan(node: algebra.Scan, needed: frozenset[int]) -> tuple[Node, Places]:
+    kept = sorted(needed)
+    if len(kept) == len(node.schema):
+        return node, {i: i for i in kept}
+    columns = node.columns if node.columns is not None else tuple(range(len(node.schema)))
+    schema = Schema(tuple(node.schema[i] for i in kept))
+    narrow = replace(node, schema=schema, columns=tuple(columns[i] for i in kept))
+    return narrow, {old: at for at, old in enumerate(kept)}
+
+
+def _join(
+    node: algebra.Join, needed: frozenset[int], shared: frozenset[Node]
+) -> tuple[Node, Places]:
+    width = len(node.left.schema)
+    if node.residual is not None:
+        needed = needed | columns_of(node.residual)
+    left_needed = frozenset(c for c in needed if c < width)
+    right_needed = frozenset(c - width for c in needed if c >= width)
+    for key in node.left_keys:
+        left_needed |= columns_of(key)
+    for key in node.right_keys:
+        right_needed |= columns_of(key)
+    left, left_places = _exactly(node.left, left_needed, shared)
+    right, right_places = _exactly(node.right, right_needed, shared)
+    places = dict(left_places)
+    new_width = len(left.schema)
+    places |= {width + old: new_width + at for old, at in right_places.items()}
+    narrow = algebra.Join(
+        left,
+        right,
+        tuple(shift(k, left_places) for k in node.left_keys),
+        tuple(shift(k, right_places) for k in node.right_keys),
+        None if node.residual is None else shift(node.residual, places),
+    )
+    return narrow, places
+
+
+def _exactly(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tuple[Node, Places]:
+    """Narrow a node to exactly the needed columns, in order: what is not needed is not stored."""
+    new, places = _narrow(node, needed, shared)
+    kept = sorted(needed)
+    order = [places[old] for old in kept]
+    if order == list(range(len(new.schema))):
+        return new, {old: at for at, old in enumerate(kept)}
+    fields = new.schema
+    exprs: tuple[Expr, ...] = tuple(Column(i, fields[i].type, fields[i].name) for i in order)
+    project = algebra.Project(new, exprs, tuple(fields[i].name for i in order))
+    return project, {old: at for at, old in enumerate(kept)}
+
+
+def _used(call: AggregateCall) -> frozenset[int]:
+    return frozenset() if call.arg is None else columns_of(call.arg)

@@ -1,0 +1,125 @@
+"""Select early: conditions move towards the sources, as far as the meaning allows.
+
+A condition commutes with everything that treats rows one by one, with bag operations, with a join's
+side, with group keys, and with a window by time.  Below a window by rows only a condition on its
+partition columns may go: others would change which rows are counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from penstock import algebra
+from penstock.algebra import Node
+from penstock.expr.nodes import Call, Expr, columns_of, shift, substitute
+from penstock.optimizer.nameless import canonical
+
+
+def push_filters(plan: Node, shared: frozenset[Node]) -> Node:
+    """Move every selection of a plan down."""
+    below = algebra.inputs(plan)
+    new = tuple(push_filters(n, shared) for n in below)
+    if any(a is not b for a, b in zip(new, below, strict=True)):
+        plan = algebra.with_inputs(plan, new)
+    if isinstance(plan, algebra.Filter):
+        return _push(plan.input, conjuncts(plan.predicate), shared)
+    return plan
+
+
+def conjuncts(predicate: Expr) -> list[Expr]:
+    """Split a condition at its ANDs."""
+    if isinstance(predicate, Call) and predicate.name == "and":
+        return [part for arg in predicate.args for part in conjuncts(arg)]
+    return [predicate]
+
+
+def conjunction(parts: list[Expr]) -> Expr:
+    """Join conditions with AND."""
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = Call("and", (whole, part), pa.bool_())
+    return whole
+
+
+def _keep(node: Node, parts: list[Expr]) -> Node:
+    return algebra.Filter(node, conjunction(parts)) if parts else node
+
+
+def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
+    """Return ``node`` restricted by all of ``parts``, each as deep as it may go."""
+    if not parts:
+        return node
+    if shared and canonical(node) in shared:
+        return _keep(node, parts)
+    match node:
+        case algebra.Filter(below, predicate):
+            return _push(below, conjuncts(predicate) + parts, shared)
+        case algebra.Project(below, exprs, _):
+            moved = [substitute(p, exprs) for p in parts]
+            return replace(node, input=_push(below, moved, shared))
+        case algebra.Window():
+            return _below_window(node, parts, shared)
+        case algebra.Scan():
+            return _into_scan(node, parts)
+        case algebra.Join():
+            return _below_join(node, parts, shared)
+        case algebra.Aggregate(below, keys, _, _) if keys:
+            mine = [p for p in parts if all(c < len(keys) for c in columns_of(p))]
+            rest = [p for p in parts if p not in mine]
+            moved = [substitute(p, keys) for p in mine]
+            return _keep(replace(node, input=_push(below, moved, shared)), rest)
+        case algebra.UnionAll(members):
+            return algebra.UnionAll(tuple(_push(m, parts, shared) for m in members))
+        case algebra.Distinct(below):
+            return algebra.Distinct(_push(below, parts, shared))
+        case algebra.SetOp(_, _, left, right):
+            return replace(node, left=_push(left, parts, shared), right=_push(right, parts, shared))
+        case algebra.ToStream(kind, below, _) if kind != "rstream":
+            return replace(node, input=_push(below, parts, shared))
+    return _keep(node, parts)
+
+
+def _below_window(node: algebra.Window, parts: list[Expr], shared: frozenset[Node]) -> Node:
+    if node.spec.by_time:
+        mine = parts
+    else:
+        allowed = set(node.spec.partition_by)
+        mine = [p for p in parts if columns_of(p) and columns_of(p) <= allowed]
+    rest = [p for p in parts if p not in mine]
+    stream = node.input
+    match stream:
+        case algebra.Scan():
+            below: Node = _into_scan(stream, mine) if mine else stream
+        case algebra.ToStream("rstream", _, _):
+            return _keep(node, parts)
+        case _:
+            below = _push(stream, mine, shared)
+            if algebra.is_stream(stream) and not algebra.is_stream(below):
+                return _keep(node, parts)
+    return _keep(replace(node, input=below), rest)
+
+
+def _into_scan(node: algebra.Scan, parts: list[Expr]) -> Node:
+    if node.columns is not None:
+        parts = [shift(p, dict(enumerate(node.columns))) for p in parts]
+    before = [] if node.predicate is None else conjuncts(node.predicate)
+    return replace(node, predicate=conjunction(before + parts))
+
+
+def _below_join(node: algebra.Join, parts: list[Expr], shared: frozenset[Node]) -> Node:
+    width = len(node.left.schema)
+    left = [p for p in parts if all(c < width for c in columns_of(p))]
+    right = [p for p in parts if p not in left and all(c >= width for c in columns_of(p))]
+    both = [p for p in parts if p not in left and p not in right]
+    to_right = {width + i: i for i in range(len(node.right.schema))}
+    joined = replace(
+        node,
+        left=_push(node.left, left, shared),
+        right=_push(node.right, [shift(p, to_right) for p in right], shared),
+    )
+    if not both:
+        return joined
+    known = [] if node.residual is None else conjuncts(node.residual)
+    return replace(joined, residual=conjunction(known + both))

@@ -1,0 +1,145 @@
+"""A fragment: the operators of one stage in one shard, joined by queues, driven by a scheduler.
+
+The same object runs inside a Spark task, in unit tests and in experiments.  It is fed messages from
+channels, works until every queue is empty, and hands on what leaves the stage: messages for later
+stages, and the rows of answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from penstock.config import Config
+from penstock.model import Batch, Heartbeat, Message
+from penstock.operators.base import Context, Operator
+from penstock.operators.output import OutputOperator
+from penstock.physical.plan import PhysicalPlan
+from penstock.queues.fifo import Fifo, Queue
+from penstock.runs.merging import Merging
+from penstock.runs.state import State, Storage
+from penstock.schedule.policy import policy
+
+
+class Fragment:
+    """One stage of a plan in one shard, for one micro-batch.
+
+    ``send(channel, message)`` is called for what goes to a later stage, and ``deliver(node, batch,
+    operator)`` for the rows of an answer.
+    """
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        stage: int,
+        shard: int,
+        states: dict[str, Any],
+        storage: Storage,
+        config: Config,
+        now: int,
+        send: Callable[[int, Message], None],
+        deliver: Callable[[int, Batch, OutputOperator], None],
+    ) -> None:
+        self.plan = plan
+        self.positions = [i for i in plan.of_stage(stage) if plan.nodes[i].operator is not None]
+        self._send = send
+        self._deliver = deliver
+        self._policy = policy(config["scheduler"])
+        self._operators: dict[int, Operator] = {}
+        self._states: dict[int, State] = {}
+        self._queues: dict[tuple[int, int], Queue] = {}
+        self._consumers: dict[int, list[tuple[int, int, tuple[int, ...] | None]]] = {}
+        self._channel_consumers: dict[int, list[tuple[int, int, tuple[int, ...] | None]]] = {}
+        self._outgoing: dict[int, list[int]] = {}
+        self.seconds: dict[int, float] = {}
+        self.rows_out: dict[int, int] = {}
+        merging = Merging(config["merge.strategy"], config["merge.fan_in"])
+        for at in self.positions:
+            node = plan.nodes[at]
+            state = State(storage, states.get(node.digest))
+            operator = node.build()
+            operator.open(Context(state, node.number, shard, now, merging, config["block.rows"]))
+            self._operators[at], self._states[at] = operator, state
+            self.seconds[at], self.rows_out[at] = 0.0, 0
+            for port, source in enumerate(node.inputs):
+                self._queues[at, port] = Fifo()
+                entry = (at, port, source.columns)
+                if source.channel is None:
+                    self._consumers.setdefault(source.producer, []).append(entry)
+                else:
+                    self._channel_consumers.setdefault(source.channel, []).append(entry)
+        for number, channel in enumerate(plan.channels):
+            self._outgoing.setdefault(channel.producer, []).append(number)
+
+    def feed(self, channel: int, message: Message) -> None:
+        """Put a message that came through a channel into the queues of its consumers."""
+        self._put(self._channel_consumers.get(channel, []), message)
+
+    def emit(self, producer: int, message: Message) -> None:
+        """Hand on what a node (or a source) made: to the next queues and out of the stage."""
+        self._put(self._consumers.get(producer, []), message)
+        for channel in self._outgoing.get(producer, ()):
+            self._send(channel, message)
+
+    def run(self) -> None:
+        """Work until every queue is empty."""
+        while True:
+            ready = [
+                at
+                for at in self.positions
+                if any(len(self._queues[at, p]) for p in range(len(self.plan.nodes[at].inputs)))
+            ]
+            if not ready:
+                return
+            self._turn(self._policy.next(ready))
+
+    def close(self) -> dict[str, Any]:
+        """Close every operator and return the description of each state, by digest."""
+        described = {}
+        for at, operator in self._operators.items():
+            began = time.perf_counter()
+            operator.close()
+            self.seconds[at] += time.perf_counter() - began
+            described[self.plan.nodes[at].digest] = self._states[at].describe()
+        return described
+
+    def _turn(self, at: int) -> None:
+        """Let one operator take one message."""
+        operator = self._operators[at]
+        for port in range(len(self.plan.nodes[at].inputs)):
+            queue = self._queues[at, port]
+            if len(queue):
+                break
+        began = time.perf_counter()
+        message = queue.take()
+        spent = time.perf_counter() - began
+        results = operator.receive(port, message)
+        while True:
+            began = time.perf_counter()
+            result = next(results, None)
+            spent += time.perf_counter() - began
+            if result is None:
+                break
+            if isinstance(operator, OutputOperator):
+                if isinstance(result, Batch):
+                    self._deliver(at, result, operator)
+                continue
+            if isinstance(result, Batch):
+                self.rows_out[at] += len(result)
+                if len(result) == 0:
+                    continue
+            elif not isinstance(result, Heartbeat) and len(result) == 0:
+                continue
+            self.emit(at, result)
+        self.seconds[at] += spent
+
+    def _put(
+        self, consumers: list[tuple[int, int, tuple[int, ...] | None]], message: Message
+    ) -> None:
+        for at, port, columns in consumers:
+            if columns is not None and isinstance(message, Batch):
+                picked = message.with_columns([message.columns[c] for c in columns])
+                self._queues[at, port].put(picked)
+            else:
+                self._queues[at, port].put(message)

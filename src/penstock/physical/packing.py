@@ -1,0 +1,202 @@
+"""Packing: raw rows of a stream become elements, late ones are set aside, the rest finds its shard.
+
+Late is decided here, in arrival order inside a source partition, before anything is filtered: a row
+is late when its time is below the largest time before it minus the slack (semantics, section 5).
+One task packs all rows that a stream has in a batch, so the answer cannot depend on batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.config import Config
+from penstock.expr.arrow import evaluate_mask
+from penstock.model import I64, INF, MIN_TIME, Batch, Heartbeat, Message, one_array, to_numpy
+from penstock.operators.row_window import RowWindowOperator
+from penstock.physical.fragment import Fragment
+from penstock.physical.parcels import Parcel, address
+from penstock.physical.plan import PhysicalPlan
+from penstock.runs.state import MemoryStorage
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a stream has come: kept in the manifest.
+
+    ``floor`` is the heartbeat that was already used (an idle source is passed over); rows below it
+    are late.  ``position`` counts all rows that ever arrived.
+    """
+
+    max_time: int = MIN_TIME
+    position: int = 0
+    floor: int = MIN_TIME
+    final: bool = False
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+
+    def heartbeat(self, slack: int) -> int:
+        """Return the heartbeat of the stream."""
+        if self.final:
+            return INF
+        own = self.max_time - slack if self.max_time > MIN_TIME + slack else MIN_TIME
+        return max(own, self.floor)
+
+    def describe(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @staticmethod
+    def of(description: Mapping[str, Any] | None) -> Progress:
+        return Progress(**(description or {}))
+
+
+class Packer:
+    """Packs the rows of one stream (or one table) of one batch."""
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        name: str,
+        time_column: int,
+        slack: int,
+        progress: Progress,
+        config: Config,
+        shards: int,
+    ) -> None:
+        self.plan = plan
+        self.progress = progress
+        self._time = time_column
+        self._slack = slack
+        self._shards = shards
+        self._sources = [i for i in plan.sources("stream") if _source(plan, i).name == name]
+        self._parcels: list[Parcel] = []
+        self._with_seq = _channels_with_seq(plan)
+        self._fragment = _stage_minus_one(plan, config, self._send)
+
+    def add(self, table: pa.Table, position: I64 | None = None) -> pa.Table:
+        """Pack rows in arrival order; return the late ones."""
+        rows = table.num_rows
+        if rows == 0:
+            return table
+        progress = self.progress
+        time = to_numpy(one_array(table.column(self._time)).cast(pa.int64()))
+        if position is None:
+            position = np.arange(progress.position, progress.position + rows, dtype=np.int64)
+        before = np.empty(rows, np.int64)
+        before[0] = progress.max_time
+        if rows > 1:
+            before[1:] = np.maximum(np.maximum.accumulate(time[:-1]), progress.max_time)
+        bound = np.where(before > MIN_TIME + self._slack, before - self._slack, MIN_TIME)
+        late = time < np.maximum(bound, progress.floor)
+        late_rows = int(late.sum())
+        self.progress = replace(
+            progress,
+            max_time=int(max(before[-1], time[-1])),
+            position=int(position[-1]) + 1,
+            accepted=progress.accepted + rows - late_rows,
+            late=progress.late + late_rows,
+        )
+        late_table = table.filter(pa.array(late)) if late_rows else table.slice(0, 0)
+        if late_rows:
+            table = table.filter(pa.array(~late))
+            time, position = time[~late], position[~late]
+        self._emit(table, time, position)
+        return late_table
+
+    def finish(self, final: bool) -> Progress:
+        """End the stream's batch: send its heartbeat to every shard."""
+        if final:
+            self.progress = replace(self.progress, final=True)
+        beat = Heartbeat(self.progress.heartbeat(self._slack))
+        for source in self._sources:
+            self._fragment.emit(source, beat)
+        self._fragment.run()
+        return self.progress
+
+    def parcels(self) -> Iterator[Parcel]:
+        """Yield, and forget, what has been packed so far."""
+        packed, self._parcels = self._parcels, []
+        yield from packed
+
+    def _emit(self, table: pa.Table, time: I64, position: I64) -> None:
+        columns = [one_array(c) for c in table.columns]
+        for at in self._sources:
+            source = _source(self.plan, at)
+            keep = None
+            if source.predicate is not None:
+                keep = evaluate_mask(source.predicate, columns, table.num_rows)
+            if source.since is not None:
+                young = time >= source.since
+                keep = young if keep is None else keep & young
+            batch = Batch.of([columns[c] for c in source.columns], time, seq=position)
+            self._fragment.emit(at, batch if keep is None else batch.take(keep))
+        self._fragment.run()
+
+    def _send(self, channel: int, message: Message) -> None:
+        self._parcels.extend(_addressed(self.plan, channel, message, self._shards, self._with_seq))
+
+
+def pack_table(
+    plan: PhysicalPlan,
+    source: int,
+    table: pa.Table,
+    valid: tuple[int | None, int | None],
+    config: Config,
+    shards: int,
+) -> list[Parcel]:
+    """Pack a static table: its rows are valid for all time, or from/to the given columns."""
+    parcels: list[Parcel] = []
+    with_seq = _channels_with_seq(plan)
+
+    def send(channel: int, message: Message) -> None:
+        parcels.extend(_addressed(plan, channel, message, shards, with_seq))
+
+    fragment = _stage_minus_one(plan, config, send)
+    columns = [one_array(c) for c in table.columns]
+    start = _times(columns, valid[0], MIN_TIME, table.num_rows)
+    end = _times(columns, valid[1], INF, table.num_rows)
+    picked = [columns[c] for c in _source(plan, source).columns]
+    fragment.emit(source, Batch.of(picked, start, end).drop_ghosts())
+    fragment.run()
+    return parcels
+
+
+def _times(columns: list[pa.Array], column: int | None, default: int, rows: int) -> I64:
+    if column is None:
+        return np.full(rows, default, np.int64)
+    times: I64 = to_numpy(columns[column].cast(pa.int64()).fill_null(default))
+    return times
+
+
+def _source(plan: PhysicalPlan, at: int) -> Any:
+    return plan.nodes[at].source
+
+
+def _channels_with_seq(plan: PhysicalPlan) -> frozenset[int]:
+    """Return the channels whose consumers need arrival numbers."""
+    return frozenset(
+        i.channel
+        for n in plan.nodes
+        if n.operator is RowWindowOperator
+        for i in n.inputs
+        if i.channel is not None
+    )
+
+
+def _addressed(
+    plan: PhysicalPlan, channel: int, message: Message, shards: int, with_seq: frozenset[int]
+) -> Iterator[Parcel]:
+    target = plan.channels[channel]
+    return address(message, channel, target.exchange, target.stage, shards, channel in with_seq)
+
+
+def _stage_minus_one(plan: PhysicalPlan, config: Config, send: Any) -> Fragment:
+    def deliver(*_: Any) -> None:
+        raise AssertionError("answers do not leave from the packing stage")
+
+    return Fragment(plan, -1, 0, {}, MemoryStorage(), config, MIN_TIME, send, deliver)

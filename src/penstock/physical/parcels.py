@@ -1,0 +1,170 @@
+"""Parcels: what goes through the exchange between two stages, as rows of one fixed schema.
+
+Every source and every fragment, whatever its columns, writes the same five columns, so one Spark
+shuffle carries rows, told ends, heartbeats and reports alike.  Rows travel as Arrow IPC blobs, one
+per shard and batch: shuffling a blob costs the JVM nothing per row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.keys import hash_columns
+from penstock.model import Batch, Ends, Heartbeat, Message
+from penstock.physical.plan import Exchange
+
+ROWS, ENDS, BEAT, REPORT = 0, 1, 2, 3
+REPORT_STAGE = 1 << 20
+"""The stage of parcels that are meant for the driver."""
+
+SCHEMA = pa.schema(
+    [
+        ("stage", pa.int32()),
+        ("shard", pa.int32()),
+        ("channel", pa.int32()),
+        ("kind", pa.int32()),
+        ("blob", pa.binary()),
+    ]
+)
+SPARK_SCHEMA = "stage int, shard int, channel int, kind int, blob binary"
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """One row of the exchange."""
+
+    stage: int
+    shard: int
+    channel: int
+    kind: int
+    blob: bytes | pa.Buffer
+
+
+def encode(message: Message, with_seq: bool = True) -> tuple[int, Any]:
+    """Return the kind and the blob of a message."""
+    if isinstance(message, Heartbeat):
+        return BEAT, int(message.time).to_bytes(8, "little", signed=True)
+    if isinstance(message, Ends):
+        return ENDS, _ipc(pa.table({"holder": message.holder, "end": message.end}))
+    table = message.to_table()
+    names = [n for n in table.column_names if n.startswith("_")]
+    drop = []
+    if "_seq" in names and not with_seq:
+        drop.append("_seq")
+    if not message.holder.any():
+        drop.append("_holder")
+    if len(message) and (message.end == np.iinfo(np.int64).max).all():
+        drop.append("_end")
+    return ROWS, _ipc(table.drop_columns(drop) if drop else table)
+
+
+def decode(kind: int, blob: Any) -> Message:
+    """The inverse of `encode`."""
+    if kind == BEAT:
+        return Heartbeat(int.from_bytes(bytes(blob), "little", signed=True))
+    table = pa.ipc.open_stream(pa.py_buffer(blob)).read_all().combine_chunks()
+    if kind == ENDS:
+        return Ends(table.column("holder").to_numpy(), table.column("end").to_numpy())
+    rows = table.num_rows
+    if "_holder" not in table.column_names:
+        table = table.append_column("_holder", pa.array(np.zeros(rows, np.int64)))
+    if "_end" not in table.column_names:
+        table = table.append_column("_end", pa.array(np.full(rows, np.iinfo(np.int64).max)))
+    return Batch.from_table(table)
+
+
+def address(
+    message: Message, channel: int, exchange: Exchange, stage: int, shards: int, with_seq: bool
+) -> Iterator[Parcel]:
+    """Yield the parcels that bring a message to the shards that need it."""
+    if not isinstance(message, Batch):
+        kind, blob = encode(message)
+        for shard in range(shards):
+            yield Parcel(stage, shard, channel, kind, blob)
+        return
+    for shard, part in split(message, exchange, shards):
+        kind, blob = encode(part, with_seq)
+        yield Parcel(stage, shard, channel, kind, blob)
+
+
+def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, Batch]]:
+    """Cut a batch into the parts of the shards; empty parts are left out."""
+    if len(batch) == 0:
+        return
+    if shards == 1 or exchange.kind == "single":
+        yield 0, batch
+        return
+    if exchange.kind == "spread":
+        size = -(-len(batch) // shards)
+        for shard in range(shards):
+            part = batch.slice(shard * size, min((shard + 1) * size, len(batch)))
+            if len(part):
+                yield shard, part
+        return
+    keys = hash_columns([batch.columns[k] for k in exchange.keys], len(batch))
+    shard_of = keys.shard(shards)
+    for shard in range(shards):
+        index = np.flatnonzero(shard_of == shard)
+        if len(index):
+            yield shard, batch.take(index)
+
+
+def report(content: dict[str, Any]) -> Parcel:
+    """Return a parcel for the driver."""
+    return Parcel(REPORT_STAGE, 0, -1, REPORT, json.dumps(content).encode())
+
+
+def read_report(parcel: Parcel) -> dict[str, Any]:
+    """Return the content of a parcel that is meant for the driver."""
+    content: dict[str, Any] = json.loads(bytes(parcel.blob))
+    return content
+
+
+def to_batches(parcels: Iterable[Parcel], size: int = 32 << 20) -> Iterator[pa.RecordBatch]:
+    """Pack parcels into Arrow batches of bounded size for Spark."""
+    waiting: list[Parcel] = []
+    total = 0
+    for parcel in parcels:
+        waiting.append(parcel)
+        total += len(parcel.blob)
+        if total >= size:
+            yield _record_batch(waiting)
+            waiting, total = [], 0
+    if waiting:
+        yield _record_batch(waiting)
+
+
+def from_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
+    """The inverse of `to_batches`; blobs are views of the batch's memory."""
+    for batch in batches:
+        columns: Sequence[list[int]] = [batch.column(i).to_pylist() for i in range(4)]
+        blobs = batch.column(4)
+        for i in range(batch.num_rows):
+            numbers = [int(column[i]) for column in columns]
+            yield Parcel(*numbers, blobs[i].as_buffer())
+
+
+def _record_batch(parcels: Sequence[Parcel]) -> pa.RecordBatch:
+    return pa.record_batch(
+        [
+            pa.array([p.stage for p in parcels], pa.int32()),
+            pa.array([p.shard for p in parcels], pa.int32()),
+            pa.array([p.channel for p in parcels], pa.int32()),
+            pa.array([p.kind for p in parcels], pa.int32()),
+            pa.array([p.blob for p in parcels], pa.binary()),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _ipc(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()

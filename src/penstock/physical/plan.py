@@ -1,0 +1,122 @@
+"""The physical plan: one graph of operators for all queries of a group, cut into stages.
+
+Stage -1 is packing: sources.  A node of stage k runs once per shard in the k-th Spark stage.  An input
+that crosses stages goes through a channel, which says how rows find their shard.  A node's digest
+names what it computes: equal digests are one node, and its state is kept under that name, so queries
+come and go without disturbing the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.expr.nodes import Expr
+from penstock.operators.base import Operator
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How rows find their shard: ``hash`` of key columns, ``single`` (shard 0) or ``spread``."""
+
+    kind: str
+    keys: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return (
+            f"hash({', '.join(f'#{k}' for k in self.keys)})" if self.kind == "hash" else self.kind
+        )
+
+
+SINGLE = Exchange("single")
+SPREAD = Exchange("spread")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is packed of a stream or table: some columns of the rows that pass a predicate.
+
+    ``since`` is the time below which elements are not seen, for queries that were added later; the
+    table of such a query is a source of its own, because its rows are sent once.
+    """
+
+    kind: str  # 'stream' or 'table'
+    name: str
+    columns: tuple[int, ...]
+    predicate: Expr | None
+    since: int | None
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a node: its producer, and the channel if it is not in the same stage.
+
+    ``columns`` picks from the producer's columns, which may be more than this consumer needs.
+    """
+
+    producer: int
+    channel: int | None = None
+    columns: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PhysicalNode:
+    """An operator of the plan, or a source (``operator`` is None)."""
+
+    digest: str
+    number: int
+    stage: int
+    types: tuple[pa.DataType, ...]
+    label: str
+    partitioning: Exchange | None
+    source: Source | None = None
+    operator: type[Operator] | None = None
+    arguments: tuple[Any, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    pattern: str = ""
+
+    def build(self) -> Operator:
+        assert self.operator is not None
+        return self.operator(*self.arguments)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Rows of ``producer`` on their way to the shards of ``stage``."""
+
+    producer: int
+    exchange: Exchange
+    stage: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Where a query leaves the plan: its output node and how it is delivered."""
+
+    query: str
+    node: int
+    mode: str
+
+
+@dataclass(frozen=True)
+class PhysicalPlan:
+    """All nodes, producers before consumers."""
+
+    nodes: tuple[PhysicalNode, ...]
+    channels: tuple[Channel, ...]
+    answers: tuple[Answer, ...]
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def stages(self) -> int:
+        return max((n.stage for n in self.nodes), default=-1) + 1
+
+    def of_stage(self, stage: int) -> list[int]:
+        return [i for i, n in enumerate(self.nodes) if n.stage == stage]
+
+    def sources(self, kind: str) -> list[int]:
+        return [
+            i for i, n in enumerate(self.nodes) if n.source is not None and n.source.kind == kind
+        ]

@@ -1,0 +1,475 @@
+"""The state of a join: the live rows of one side, and the holders that have two parents.
+
+Both are a `Shelf`: a list of pieces, oldest first, each an immutable sorted table.  A piece is a
+stored run, or one made in this micro-batch which `save` will store, so that however many slices a
+micro-batch has, a piece that is merged at once is never written.
+
+* `Side`: rows sorted by key bucket, then start.  Slices come in order of time, so every start in a
+  piece is below all starts in younger pieces; merging keeps that order without comparing starts.
+* `Children`: a result whose two parents both have open holders gets a holder of its own, the
+  child, which ends when the first of its parents is told [C 3.1].
+
+Rows die by time (``end <= until``) or because their holder was told; nothing is rewritten for that.
+A piece in which everything is dead is dropped whole, the others are thinned when they are merged.
+`Told` remembers the holders that were told while rows of theirs are still in a piece.  Every piece
+and every list of told holders carries the number of the turn in which it was made: a list matters
+only to older pieces that have dead rows, because younger ones were made without them.  When dead
+rows are the majority, the pieces that have some are rewritten.  So each row is rewritten a
+logarithmic number of times, and the cost of a turn follows what comes and goes, not what stays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.kernels.keys import Keys
+from penstock.kernels.pairs import (
+    Ordered,
+    bucket_of,
+    has_stairs,
+    is_pure,
+    match,
+    merge_order,
+    sort_order,
+)
+from penstock.kernels.steps import ranges
+from penstock.model import I64, MIN_TIME, Batch, Ends, Mask, one_array, to_numpy
+from penstock.runs.merging import Merging
+from penstock.runs.state import Run, State
+
+_TEXT_LIMIT = 2**31 - 1
+"""Most bytes of text in one Arrow array."""
+
+
+class Piece:
+    """A sorted table that never changes; only the number of its dead rows does."""
+
+    def __init__(
+        self,
+        stats: dict[str, int],
+        table: pa.Table | None = None,
+        run: Run | None = None,
+        replaces: Sequence[Run] = (),
+    ) -> None:
+        self.stats = stats
+        self.run = run
+        self.replaces = tuple(replaces)
+        self._table = table
+        self._numbers: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        if self.run is not None:
+            return len(self.run)
+        assert self._table is not None
+        return int(self._table.num_rows)
+
+    @property
+    def table(self) -> pa.Table:
+        if self._table is None:
+            assert self.run is not None
+            self._table = self.run.table()
+        return self._table
+
+    @property
+    def stored(self) -> tuple[Run, ...]:
+        """The runs in the state whose rows are now here."""
+        return self.replaces if self.run is None else (self.run,)
+
+    @property
+    def live(self) -> int:
+        """At most so many rows are alive."""
+        return len(self) - self.stats["dead"]
+
+    def numbers(self, name: str) -> Any:
+        """Return a numeric column without copying it."""
+        if name not in self._numbers:
+            self._numbers[name] = to_numpy(self.table.column(name))
+        return self._numbers[name]
+
+    def ended(self, until: int) -> bool:
+        """Whether no row is alive at ``until`` or later."""
+        stats = self.stats
+        open_ended = stats["dead"] == stats["open"] or stats["open_end"] <= until
+        return stats["closed_end"] <= until and open_ended
+
+
+@dataclass
+class _ToldList:
+    holder: I64
+    turn: int
+    run: Run | None
+
+
+class Told:
+    """The holders told while rows of theirs are still in a piece: sorted lists."""
+
+    def __init__(self, state: State, name: str, merging: Merging) -> None:
+        self._state = state
+        self._name = name
+        self._merging = merging
+        self._lists = [
+            _ToldList(to_numpy(run.table().column("holder")), run.stats["turn"], run)
+            for run in state.runs(name)
+        ]
+
+    def __len__(self) -> int:
+        return sum(len(told.holder) for told in self._lists)
+
+    def add(self, holder: I64, turn: int) -> None:
+        """Add sorted holders."""
+        if len(holder) == 0:
+            return
+        self._lists.append(_ToldList(holder, turn, None))
+        chosen = self._merging.choose([len(told.holder) for told in self._lists])
+        if chosen:
+            merged = np.concatenate([t.holder for t in self._lists[chosen[0] : chosen[1]]])
+            merged.sort(kind="stable")
+            self._lists[chosen[0] : chosen[1]] = [_ToldList(merged, turn, None)]
+
+    def has(self, holder: I64) -> Mask:
+        """Return which holders were told."""
+        found = np.zeros(len(holder), bool)
+        for told in self._lists:
+            at = np.searchsorted(told.holder, holder)
+            found |= told.holder[np.minimum(at, len(told.holder) - 1)] == holder
+        return found
+
+    def forget(self, oldest: int | None) -> None:
+        """Drop the lists that no piece needs; ``oldest`` is the oldest turn of one that may."""
+        self._lists = [t for t in self._lists if oldest is not None and oldest < t.turn]
+
+    def save(self) -> None:
+        kept = {id(told.run) for told in self._lists}
+        gone = [run for run in self._state.runs(self._name) if id(run) not in kept]
+        self._state.replace(self._name, gone, None)
+        for told in self._lists:
+            if told.run is None:
+                self._state.append(
+                    self._name, pa.table({"holder": told.holder}), {"turn": told.turn}
+                )
+
+
+class Shelf(ABC):
+    """Pieces, oldest first, and what was told about them."""
+
+    def __init__(self, state: State, name: str, merging: Merging) -> None:
+        self.pieces = [Piece(run.stats, run=run) for run in state.runs(name)]
+        self.told = Told(state, f"{name}.told", merging)
+        self._state = state
+        self._name = name
+        self._merging = merging
+        self._turn = state.numbers.get(f"{name}.turn", 0)
+
+    def __len__(self) -> int:
+        return sum(len(piece) for piece in self.pieces)
+
+    def clear(self) -> None:
+        """Throw everything away."""
+        self.pieces = []
+        self.told.forget(None)
+
+    def save(self) -> None:
+        """Store the pieces made since the state was opened, in the places of those they replace."""
+        kept = {id(run) for piece in self.pieces for run in piece.stored}
+        gone = [run for run in self._state.runs(self._name) if id(run) not in kept]
+        self._state.replace(self._name, gone, None)
+        for piece in self.pieces:
+            if piece.run is not None:
+                continue
+            if piece.replaces:
+                self._state.replace(self._name, piece.replaces, piece.table, piece.stats)
+            else:
+                self._state.append(self._name, piece.table, piece.stats)
+        self.told.save()
+        self._state.numbers[f"{self._name}.turn"] = self._turn
+
+    def _next_turn(self) -> None:
+        self._turn += 1
+
+    def _tidy(self, until: int) -> None:
+        """Drop, rewrite and merge pieces; forget what no piece needs."""
+        self.pieces = [piece for piece in self.pieces if not piece.ended(until)]
+        dead = sum(piece.stats["dead"] for piece in self.pieces)
+        if dead and 2 * max(dead, len(self.told)) > len(self):
+            self._rewrite([[p] if p.stats["dead"] else p for p in self.pieces], until)
+        chosen = self._merging.choose([piece.live for piece in self.pieces])
+        if chosen:
+            first, last = chosen
+            while sum(_text_bytes(piece.table) for piece in self.pieces[first:last]) > _TEXT_LIMIT:
+                first += 1
+            if last - first > 1:
+                plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]
+                self._rewrite([*plan, *self.pieces[last:]], until)
+        needing = [piece.stats["turn"] for piece in self.pieces if piece.stats["dead"]]
+        self.told.forget(min(needing, default=None))
+
+    def _rewrite(self, plan: Sequence[Piece | list[Piece]], until: int) -> None:
+        """Put one new piece in the place of each list of neighbours."""
+        self.pieces = []
+        for step in plan:
+            if isinstance(step, Piece):
+                self.pieces.append(step)
+                continue
+            table = self._merge(step, until)
+            if table.num_rows:
+                stored = [run for piece in step for run in piece.stored]
+                self.pieces.append(Piece(self._stats(table), table, replaces=stored))
+
+    def _merge(self, pieces: Sequence[Piece], until: int) -> pa.Table:
+        """Return the live rows of pieces as one sorted table."""
+        index, offset = [], 0
+        for piece in pieces:
+            index.append(np.flatnonzero(self._alive(piece, until)) + offset)
+            offset += len(piece)
+        rows = np.concatenate(index)
+        key = np.concatenate([piece.numbers(self._key) for piece in pieces])
+        if len(pieces) > 1:
+            rows = rows[self._order(key[rows])]
+        taken = pa.array(rows)
+        names = self._kept([piece.table for piece in pieces])
+        columns = []
+        for name in names:
+            parts = [self._column(piece.table, name) for piece in pieces]
+            columns.append(pc.take(pa.concat_arrays(parts), taken, boundscheck=False))
+        return self._finish(pa.table(columns, names=names))
+
+    _key: str
+
+    @abstractmethod
+    def _alive(self, piece: Piece, until: int) -> Mask: ...
+
+    @abstractmethod
+    def _order(self, key: Any) -> I64: ...
+
+    @abstractmethod
+    def _stats(self, table: pa.Table) -> dict[str, int]: ...
+
+    def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
+        return list(tables[0].column_names)
+
+    def _column(self, table: pa.Table, name: str) -> pa.Array:
+        return one_array(table.column(name))
+
+    def _finish(self, table: pa.Table) -> pa.Table:
+        return table
+
+
+class Side(Shelf):
+    """The live rows of one side of a join.
+
+    Columns of a piece: ``c0..``, ``_high``, ``_low``, ``_start``, ``_end``; where some row is open
+    also ``_holder``, and ``_holders``, the same numbers sorted, which counts the rows of a holder.
+    """
+
+    _key = "_high"
+
+    def __init__(
+        self, state: State, name: str, types: Sequence[pa.DataType], merging: Merging
+    ) -> None:
+        super().__init__(state, name, merging)
+        self._width = len(types)
+
+    def sort(self, batch: Batch, keys: Keys) -> Piece | None:
+        """Make a piece of rows; nothing is kept yet. No rows make no piece."""
+        if len(batch) == 0:
+            return None
+        order = sort_order(keys.high, batch.start)
+        batch = batch.take(order)
+        named: dict[str, Any] = {f"c{i}": column for i, column in enumerate(batch.columns)}
+        named |= {"_high": keys.high[order], "_low": keys.low[order]}
+        named |= {"_start": batch.start, "_end": batch.end}
+        if batch.holder.any():
+            named["_holder"] = batch.holder
+        table = self._finish(pa.table(named))
+        return Piece(self._stats(table), table)
+
+    def probe(self, piece: Piece, block: int) -> Iterator[tuple[Piece, I64, I64]]:
+        """Yield (run, positions in the given piece, positions in the run) of all that meet.
+
+        An open row counts as alive until its own end: what was told is not looked at here.
+        """
+        start = int(piece.numbers("_start").min())
+        for run in self.pieces:
+            if run.ended(start):
+                continue
+            for mine, theirs in meet(piece, run, block):
+                yield run, mine, theirs
+
+    def turn(self, new: Piece | None, ends: Ends, until: int) -> None:
+        """End a slice: take the new rows in, let go of all that is dead at ``until``."""
+        self._next_turn()
+        if len(ends):
+            self._hear(ends)
+        if new is not None:
+            alive = new.numbers("_end") > until
+            if alive.all():
+                self.pieces.append(new)
+                new.stats["turn"] = self._turn
+            elif alive.any():
+                table = new.table.select(self._kept([new.table])).filter(pa.array(alive))
+                table = self._finish(table.combine_chunks())
+                self.pieces.append(Piece(self._stats(table), table))
+        self._tidy(until)
+
+    def _hear(self, ends: Ends) -> None:
+        known = np.zeros(len(ends), bool)
+        for piece in self.pieces:
+            if piece.stats["open"] == piece.stats["dead"]:
+                continue
+            holders = piece.numbers("_holders")
+            if ends.holder[-1] < piece.stats["min_holder"] or ends.holder[0] > int(holders[-1]):
+                continue
+            count = np.searchsorted(holders, ends.holder, "right")
+            count -= np.searchsorted(holders, ends.holder, "left")
+            known |= count > 0
+            piece.stats["dead"] += int(count.sum())
+        self.told.add(ends.holder[known], self._turn)
+
+    def _alive(self, piece: Piece, until: int) -> Mask:
+        alive: Mask = piece.numbers("_end") > until
+        if piece.stats["dead"]:
+            alive &= ~self.told.has(piece.numbers("_holder"))
+        return alive
+
+    def _order(self, key: Any) -> I64:
+        return merge_order(key)
+
+    def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
+        names = [f"c{i}" for i in range(self._width)] + ["_high", "_low", "_start", "_end"]
+        return [*names, "_holder"] if any("_holder" in t.column_names for t in tables) else names
+
+    def _column(self, table: pa.Table, name: str) -> pa.Array:
+        if name == "_holder" and name not in table.column_names:
+            return pa.array(np.zeros(table.num_rows, np.int64))
+        return one_array(table.column(name))
+
+    def _finish(self, table: pa.Table) -> pa.Table:
+        if "_holder" not in table.column_names:
+            return table
+        holders = np.sort(to_numpy(table.column("_holder")))
+        if len(holders) and holders[-1] == 0:
+            return table.drop_columns("_holder")
+        return table.append_column("_holders", pa.array(holders))
+
+    def _stats(self, table: pa.Table) -> dict[str, int]:
+        high, low = to_numpy(table.column("_high")), to_numpy(table.column("_low"))
+        start, end = to_numpy(table.column("_start")), to_numpy(table.column("_end"))
+        stats = {"turn": self._turn, "dead": 0, "open": 0, "open_end": MIN_TIME}
+        stats |= {"min_bucket": bucket_of(high[0]), "max_bucket": bucket_of(high[-1])}
+        stats |= {"max_start": int(start.max()), "min_end": int(end.min())}
+        stats |= {"pure": int(is_pure(high, low)), "stairs": int(has_stairs(high, end))}
+        if "_holder" in table.column_names:
+            is_open = to_numpy(table.column("_holder")) != 0
+            holders = to_numpy(table.column("_holders"))
+            stats["open"] = int(is_open.sum())
+            stats["open_end"] = int(end[is_open].max())
+            stats["min_holder"] = int(holders[len(holders) - stats["open"]])
+            end = end[~is_open]
+        return stats | {"closed_end": int(end.max()) if len(end) else MIN_TIME}
+
+
+def meet(probe: Piece, run: Piece, block: int) -> Iterator[tuple[I64, I64]]:
+    """Yield the positions of rows with equal keys and overlapping validity (see `Side.probe`)."""
+    if (
+        run.stats["max_bucket"] >= probe.stats["min_bucket"]
+        and run.stats["min_bucket"] <= probe.stats["max_bucket"]
+    ):
+        yield from match(_ordered(probe), _ordered(run), block)
+
+
+def _ordered(piece: Piece) -> Ordered:
+    return Ordered(
+        piece.numbers("_high"),
+        piece.numbers("_low"),
+        piece.numbers("_start"),
+        piece.numbers("_end"),
+        piece.stats["max_start"],
+        piece.stats["min_end"],
+        bool(piece.stats["pure"]),
+        bool(piece.stats["stairs"]),
+    )
+
+
+class Children(Shelf):
+    """Holders with two open parents, each ending when the first of its parents is told.
+
+    A child stands in two rows of one piece, ``(parent, other, child, end)`` with the parents once
+    this way and once that way, sorted by parent.  At ``end`` all rows of the child are over anyway.
+    """
+
+    _key = "parent"
+
+    def __init__(self, state: State, name: str, merging: Merging) -> None:
+        super().__init__(state, name, merging)
+        self._added: list[tuple[I64, I64, I64, I64]] = []
+
+    def add(self, left: I64, right: I64, child: I64, end: I64) -> None:
+        """Remember children of this slice."""
+        self._added.append((left, right, child, end))
+
+    def hear(self, ends: Ends) -> Ends:
+        """Return the ends of the children whose first parent is told now."""
+        self._next_turn()
+        known = np.zeros(len(ends), bool)
+        parts = []
+        for piece in self.pieces:
+            parent = piece.numbers("parent")
+            if len(ends) == 0 or ends.holder[-1] < parent[0] or ends.holder[0] > parent[-1]:
+                continue
+            first = np.searchsorted(parent, ends.holder, "left")
+            last = np.searchsorted(parent, ends.holder, "right")
+            known |= first < last
+            owner, position = ranges(first, last)
+            if piece.stats["dead"]:
+                fresh = ~self.told.has(piece.numbers("other")[position])
+                owner, position = owner[fresh], position[fresh]
+            told = Ends.of(piece.numbers("child")[position], ends.end[owner])
+            piece.stats["dead"] += 2 * len(told)
+            parts.append(told)
+        self.told.add(ends.holder[known], self._turn)
+        return Ends.concat(parts)
+
+    def turn(self, until: int) -> None:
+        """End a slice: take the new children in, let go of those that are over at ``until``."""
+        if self._added:
+            left, right, child, end = map(np.concatenate, zip(*self._added, strict=True))
+            self._added = []
+            parent = np.concatenate([left, right])
+            order = np.argsort(parent, kind="stable")
+            columns = {
+                "parent": parent[order],
+                "other": np.concatenate([right, left])[order],
+                "child": np.concatenate([child, child])[order],
+                "end": np.concatenate([end, end])[order],
+            }
+            table = pa.table(columns)
+            self.pieces.append(Piece(self._stats(table), table))
+        self._tidy(until)
+
+    def _alive(self, piece: Piece, until: int) -> Mask:
+        alive: Mask = piece.numbers("end") > until
+        if piece.stats["dead"]:
+            alive &= ~self.told.has(piece.numbers("parent"))
+            alive &= ~self.told.has(piece.numbers("other"))
+        return alive
+
+    def _order(self, key: Any) -> I64:
+        return np.argsort(key, kind="stable")
+
+    def _stats(self, table: pa.Table) -> dict[str, int]:
+        end = int(to_numpy(table.column("end")).max())
+        rows = int(table.num_rows)
+        stats = {"turn": self._turn, "dead": 0, "open": rows, "open_end": end}
+        return stats | {"closed_end": MIN_TIME}
+
+
+def _text_bytes(table: pa.Table) -> int:
+    """Return the bytes of the largest text column."""
+    return max((c.nbytes for c in table.columns if pa.types.is_string(c.type)), default=0)

@@ -1,0 +1,16 @@
+"""In turn: every operator that has work gets one train, then the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RoundRobin:
+    """The first ready operator after the one that ran last."""
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def next(self, ready: Sequence[int]) -> int:
+        self._last = next((r for r in ready if r > self._last), ready[0])
+        return self._last

@@ -1,0 +1,70 @@
+"""Reading slices of a stream's files with Arrow, inside whichever process needs the rows.
+
+Nothing here knows Spark.  See `penstock.spark.readers.base` for what a slice and a descriptor are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock.catalog import StreamDef
+from penstock.spark.readers.base import (
+    CORRUPT,
+    DESCRIPTOR,
+    FOLDER_ORDINAL,
+    REJECTED,
+    Slice,
+    arrival_order,
+    file_format,
+    open_input,
+    wanted_columns,
+)
+from penstock.spark.readers.columnar import read_arrow, read_native, read_parquet
+from penstock.spark.readers.delimited import read_delimited, read_text
+from penstock.spark.readers.json_lines import read_json
+
+__all__ = [
+    "CORRUPT",
+    "DESCRIPTOR",
+    "FOLDER_ORDINAL",
+    "REJECTED",
+    "Slice",
+    "arrival_order",
+    "read_native",
+    "read_slice",
+]
+
+_Reader = Callable[[StreamDef, Any, str, int, int, Sequence[int], int], Iterator[Slice]]
+
+_READERS: Mapping[str, _Reader] = {
+    "csv": read_delimited,
+    "text": read_text,
+    "json": read_json,
+    "parquet": read_parquet,
+    "arrow": read_arrow,
+}
+
+
+def read_slice(
+    definition: StreamDef,
+    path: str,
+    first: int,
+    last: int,
+    columns: Sequence[int] | None = None,
+    shift: int = 0,
+) -> Iterator[Slice]:
+    """Read ``[first, last)`` of a file (bytes of lines, rows of columnar files) in parts.
+
+    Only ``columns`` (all: None) and the time column are parsed, the others come back null; rows
+    that do not fit are in each part's ``rejected``.  ``last == -1`` means up to the file's end.
+    """
+    if first == last:
+        return
+    with open_input(path) as source:
+        kind = file_format(definition, path)
+        if last < 0:
+            last = source.size() if kind in ("csv", "text", "json") else 2**62
+        yield from _READERS[kind](
+            definition, source, path, first, last, wanted_columns(definition, columns), shift
+        )

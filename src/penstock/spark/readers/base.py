@@ -1,0 +1,299 @@
+"""What every reader shares: slices of files, their rejected rows, and the descriptors that name them.
+
+A *descriptor* is a tiny row that Spark carries instead of data: it says which range of which file
+belongs to a batch.  The task that packs a stream's rows reads the range itself with Arrow.
+
+* ``[first, last)`` are bytes of a file of lines, which begin and end at line starts, or rows of a
+  columnar file; ``last == -1`` means up to the end.
+* ``ordinal >= 0`` is the arrival number of the slice's first line or row.  ``ordinal < 0`` stands
+  for a file of a folder, whose rows the packer numbers itself: it is the file's modification time
+  in microseconds minus ``FOLDER_ORDINAL``.
+* Sorting by ``(ordinal, path, first)`` gives the order of arrival for every kind of source.
+* ``shift`` is added to the time column; ``final`` marks the end of a finite source.
+
+A `Slice` keeps every row of its range exactly once: either in ``table`` or in ``rejected``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+
+from penstock.catalog import StreamDef
+from penstock.errors import DataError, suggest
+from penstock.model import I64, TIMESTAMP, Field, Mask, Schema, one_array
+
+DESCRIPTOR = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("path", pa.string()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("ordinal", pa.int64()),
+        ("shift", pa.int64()),
+        ("final", pa.bool_()),
+    ]
+)
+"""The columns that every opened stream has."""
+
+FOLDER_ORDINAL = 2**62
+"""Subtracted from modification times, so that the ordinals of folder files are negative."""
+
+REJECTED = pa.schema([("position", pa.int64()), ("reason", pa.string()), ("raw", pa.string())])
+
+CORRUPT = "_corrupt_record"
+"""The last field of a native struct: the text of a row that Spark could not parse, else null."""
+
+EXTENSIONS: Mapping[str, str] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".txt": "text",
+    ".arrow": "arrow",
+}
+
+FORMATS: Mapping[str, str] = {
+    "csv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "parquet": "parquet",
+    "text": "text",
+}
+"""What the option ``format`` of a replayed stream may say, and the reader it means."""
+
+TYPE_NAMES: Mapping[pa.DataType, str] = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    TIMESTAMP: "TIMESTAMP",
+    pa.date32(): "DATE",
+}
+
+_TYPES_BY_NAME = {name: type for type, name in TYPE_NAMES.items()}
+
+RawText = Callable[[I64], pa.Array]
+"""Gives the text of the rows at some places of a block, as a string array."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Rows read from a part of a file.
+
+    ``table`` has the declared columns and types; ``positions`` are the places of its rows counted
+    from the start of the slice; ``rejected`` holds position, reason and raw text of the others.
+    """
+
+    table: pa.Table
+    positions: I64
+    rejected: pa.Table
+
+
+def sql_type(type: pa.DataType) -> str:
+    """Return the SQL name of a declared type, or Arrow's name of any other."""
+    return TYPE_NAMES.get(type, str(type))
+
+
+def sql_type_of_name(name: str) -> pa.DataType:
+    """Return the type that an SQL name of `TYPE_NAMES` stands for."""
+    return _TYPES_BY_NAME[name]
+
+
+def option(definition: StreamDef, name: str, default: str | None = None) -> str | None:
+    """Return an option by its name in lower case, whatever case it was given in."""
+    for key, value in definition.options.items():
+        if key.lower() == name:
+            return str(value)
+    return default
+
+
+def to_json(definition: StreamDef) -> str:
+    """Write down what a reader needs of a definition, for the process that plans batches."""
+    return json.dumps(
+        {
+            "name": definition.name,
+            "columns": [[f.name, sql_type(f.type)] for f in definition.schema],
+            "format": definition.format,
+            "options": dict(definition.options),
+            "time": definition.time,
+        }
+    )
+
+
+def from_json(text: str) -> StreamDef:
+    """The inverse of `to_json`."""
+    found = json.loads(text)
+    fields = tuple(Field(name, sql_type_of_name(type)) for name, type in found["columns"])
+    return StreamDef(
+        found["name"], Schema(fields), found["format"], found["options"], found["time"]
+    )
+
+
+def file_format(definition: StreamDef, path: str) -> str:
+    """Return the reader of a file: csv, json, text, parquet or arrow."""
+    kind = definition.format.lower()
+    if kind == "memory":
+        return "arrow"
+    if kind == "parquet":
+        return "parquet"
+    given = option(definition, "format")
+    if given is not None:
+        if given.lower() not in FORMATS:
+            raise DataError(
+                f"the option format of stream {definition.name} must be a format of replay, "
+                f"got '{given}'; {suggest(given, FORMATS)}"
+            )
+        return FORMATS[given.lower()]
+    suffix = Path(path).suffix.lower()
+    if suffix not in EXTENSIONS:
+        raise DataError(
+            f"the format of '{path}' of stream {definition.name} must be known, but its name ends "
+            f"in '{suffix}'; add OPTIONS (format 'csv'), or one of {', '.join(sorted(FORMATS))}"
+        )
+    return EXTENSIONS[suffix]
+
+
+def local_path(path: str) -> str | None:
+    """Return the path of a local file, also of a ``file:`` address, None of any other address."""
+    if path.startswith("file:"):
+        plain = path[len("file:") :]
+        return "/" + plain.lstrip("/")
+    return None if "://" in path else path
+
+
+def open_input(path: str) -> Any:
+    """Open a file for reading: memory-mapped when local, through ``pyarrow.fs`` when not."""
+    local = local_path(path)
+    try:
+        if local is not None:
+            if Path(local).stat().st_size == 0:
+                return pa.BufferReader(b"")
+            return pa.memory_map(local)
+        system, name = pyarrow.fs.FileSystem.from_uri(path)
+        return system.open_input_file(unquote(name) if urlparse(path).scheme == "file" else name)
+    except FileNotFoundError:
+        raise DataError(
+            f"the file '{path}' must exist while the stream runs, but it is gone; bring it back"
+        ) from None
+
+
+def wanted_columns(definition: StreamDef, columns: Sequence[int] | None) -> list[int]:
+    """Return the positions of the columns to parse; the time column is always among them."""
+    if columns is None:
+        return list(range(len(definition.schema)))
+    return sorted({*columns, definition.time})
+
+
+def arrival_order(table: pa.Table) -> I64:
+    """Return the order of arrival of descriptors, or of native rows: ``(ordinal, path, first)``.
+
+    The sort is stable; rows without these columns' values keep their order.
+    """
+    if table.num_rows < 2:
+        return np.arange(table.num_rows)
+    keyed = table.select(["ordinal", "path", "first"]).append_column(
+        "_at", pa.array(np.arange(table.num_rows))
+    )
+    order = pc.sort_indices(
+        keyed, sort_keys=[(name, "ascending") for name in ("ordinal", "path", "first", "_at")]
+    )
+    return np.asarray(order).astype(np.int64)
+
+
+def rejected_rows(positions: I64, reasons: pa.Array, raw: pa.Array) -> pa.Table:
+    """Return a table of rejected rows."""
+    return pa.table(
+        [pa.array(positions, pa.int64()), one_array(reasons), one_array(raw)], schema=REJECTED
+    )
+
+
+def no_rejected() -> pa.Table:
+    """Return an empty table of rejected rows."""
+    return REJECTED.empty_table()
+
+
+def make_slice(
+    definition: StreamDef,
+    arrays: Mapping[int, pa.Array],
+    positions: I64,
+    rejected: pa.Table,
+    raw: RawText,
+    shift: int,
+) -> Slice:
+    """Put a slice together: drop rows without a time, shift the time, fill columns not asked for.
+
+    ``raw`` gives the text of rows by their places in ``positions``.
+    """
+    time = arrays[definition.time]
+    if time.null_count:
+        missing: Mask = np.asarray(time.is_null())
+        places = np.flatnonzero(missing)
+        name = definition.schema[definition.time].name
+        reasons = pa.array([f"the time column '{name}' is null"] * len(places), pa.string())
+        rejected = pa.concat_tables(
+            [rejected, rejected_rows(positions[places], reasons, raw(places))]
+        )
+        kept = np.flatnonzero(~missing)
+        indices = pa.array(kept)
+        arrays = {at: array.take(indices) for at, array in arrays.items()}
+        positions = positions[kept]
+    if shift:
+        arrays = {**arrays, definition.time: _shifted(arrays[definition.time], shift)}
+    rows = len(positions)
+    fields = definition.schema.fields
+    columns = [arrays[i] if i in arrays else pa.nulls(rows, f.type) for i, f in enumerate(fields)]
+    table = pa.Table.from_arrays(
+        columns, schema=pa.schema([pa.field(f.name, f.type) for f in fields])
+    )
+    if rejected.num_rows > 1:
+        rejected = rejected.sort_by("position")
+    return Slice(table, positions, rejected)
+
+
+def _shifted(time: pa.Array, shift: int) -> pa.Array:
+    if pa.types.is_timestamp(time.type):
+        return pc.add_checked(time.view(pa.int64()), pa.scalar(shift)).view(time.type)
+    shifted = pc.add_checked(time.cast(pa.int64()), pa.scalar(shift))
+    try:
+        return shifted.cast(time.type)
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"the time column must hold the shifted times of a looped source, but {sql_type(time.type)} "
+            f"is too narrow; declare it BIGINT"
+        ) from None
+
+
+def match_columns(
+    definition: StreamDef, wanted: Sequence[int], found: Sequence[str], path: str
+) -> dict[int, int]:
+    """Return, for each wanted column, the place of its name (in any case) among those found."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(found):
+        places.setdefault(name.strip().lower(), place)
+    result = {}
+    for at in wanted:
+        name = definition.schema[at].name
+        if name.lower() not in places:
+            raise DataError(
+                f"the column '{name}' of stream {definition.name} must be in '{path}', "
+                f"but its columns are: {', '.join(found) or '(none)'}; "
+                f"declare the columns as the file names them"
+            )
+        result[at] = places[name.lower()]
+    return result

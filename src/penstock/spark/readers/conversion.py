@@ -1,0 +1,151 @@
+"""Text to typed columns, with the rows that do not fit found column by column.
+
+The fast paths of the readers let Arrow convert whole blocks.  When a block fails, its columns come
+here as text: a regular expression finds most of the bad values at once, the few that only look
+right (month 13, a number too large) are found by halving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.model import TIMESTAMP, Mask, one_array
+
+_INTEGER = r"^[+-]?[0-9]+$"
+_NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|nan|inf|infinity)$"
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_TIMESTAMP = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([ T][0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$"
+)
+_ZONE = r"[ T][0-9:.]+(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_TOO_FINE = r"(\.[0-9]{6})[0-9]+"
+
+TRUE = ("1", "true", "True", "TRUE", "t", "T", "yes")
+FALSE = ("0", "false", "False", "FALSE", "f", "F", "no")
+
+
+def convert(text: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
+    """Return text (or bytes) as ``type``, null where it does not fit, and where that is.
+
+    Nulls stay null and are not bad.
+    """
+    text, bad = _as_strings(text)
+    if pa.types.is_string(type):
+        return text, bad
+    text = pc.utf8_trim_whitespace(text)
+    if pa.types.is_boolean(type):
+        result, more = _booleans(text)
+    elif pa.types.is_integer(type):
+        result, more = _matched(
+            text, _INTEGER, lambda t: pc.utf8_ltrim(t, characters="+").cast(type), type
+        )
+    elif pa.types.is_floating(type):
+        result, more = _matched(
+            text, _NUMBER, lambda t: pc.utf8_ltrim(t, characters="+").cast(type), type
+        )
+    elif pa.types.is_date(type):
+        result, more = _matched(text, _DATE, lambda t: t.cast(type), type)
+    else:
+        result, more = _matched(text, _TIMESTAMP, _timestamps, type)
+    return result, bad | more
+
+
+def cast_each(
+    array: pa.Array, cast: Callable[[pa.Array], pa.Array], type: pa.DataType
+) -> tuple[pa.Array, Mask]:
+    """Apply ``cast``; where it fails, halve until the values that do not fit are alone."""
+    try:
+        return one_array(cast(array)), np.zeros(len(array), bool)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if len(array) == 1:
+            return pa.nulls(1, type), np.ones(1, bool)
+    middle = len(array) // 2
+    left, left_bad = cast_each(array[:middle], cast, type)
+    right, right_bad = cast_each(array[middle:], cast, type)
+    return pa.concat_arrays([left, right]), np.concatenate([left_bad, right_bad])
+
+
+def _as_strings(text: pa.Array) -> tuple[pa.Array, Mask]:
+    if pa.types.is_string(text.type):
+        return text, np.zeros(len(text), bool)
+    return cast_each(text, lambda t: t.cast(pa.string()), pa.string())
+
+
+def _matched(
+    text: pa.Array,
+    pattern: str,
+    cast: Callable[[pa.Array], pa.Array],
+    type: pa.DataType,
+) -> tuple[pa.Array, Mask]:
+    shaped = pc.match_substring_regex(text, pattern)
+    bad: Mask = np.asarray(pc.fill_null(pc.invert(shaped), False))
+    fitting = pc.if_else(shaped, text, pa.scalar(None, pa.string()))
+    result, more = cast_each(fitting, cast, type)
+    return result, bad | more
+
+
+def _booleans(text: pa.Array) -> tuple[pa.Array, Mask]:
+    true = pc.is_in(text, pa.array(TRUE))
+    known = pc.is_in(text, pa.array(TRUE + FALSE))
+    bad: Mask = np.asarray(pc.and_(pc.invert(known), text.is_valid()))
+    return pc.if_else(known, true, pa.scalar(None, pa.bool_())), bad
+
+
+def _timestamps(text: pa.Array) -> pa.Array:
+    """Timestamps with or without a zone, cut to microseconds, as naive UTC."""
+    text = pc.replace_substring_regex(text, _TOO_FINE, r"\1")
+    zoned = pc.match_substring_regex(text, _ZONE)
+    if not pc.any(zoned).as_py():
+        return text.cast(TIMESTAMP)
+    nothing = pa.scalar(None, pa.string())
+    naive = pc.if_else(zoned, nothing, text).cast(TIMESTAMP)
+    utc = pc.if_else(zoned, text, nothing).cast(pa.timestamp("us", "UTC"))
+    return pc.coalesce(naive, naive_utc(utc))
+
+
+def naive_utc(array: pa.Array) -> pa.Array:
+    """Return timestamps of any unit and zone as naive UTC microseconds (finer ones are cut)."""
+    array = one_array(array)
+    if array.type == TIMESTAMP:
+        return array
+    if array.type.tz is not None:
+        array = array.view(pa.timestamp(array.type.unit))
+    return array.cast(TIMESTAMP, safe=array.type.unit != "ns")
+
+
+def plain(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask] | None:
+    """Return a typed column as the declared type with its bad places; None if types do not fit.
+
+    Only casts that keep the meaning are made: numbers to wider or checked narrower numbers,
+    any kind of text to text, timestamps to timestamps, dates to dates.
+    """
+    array = one_array(array)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    given = array.type
+    none_bad = np.zeros(len(array), bool)
+    if given == type:
+        return array, none_bad
+    if pa.types.is_null(given):
+        return pa.nulls(len(array), type), none_bad
+    if pa.types.is_timestamp(type) and pa.types.is_timestamp(given):
+        return naive_utc(array), none_bad
+    if pa.types.is_integer(type) and pa.types.is_integer(given):
+        return cast_each(array, lambda a: a.cast(type), type)
+    if pa.types.is_floating(type) and (pa.types.is_integer(given) or pa.types.is_floating(given)):
+        return array.cast(type, safe=False), none_bad
+    if pa.types.is_date(type) and pa.types.is_date(given):
+        return array.cast(type), none_bad
+    if pa.types.is_string(type) and (
+        pa.types.is_large_string(given)
+        or pa.types.is_binary(given)
+        or pa.types.is_large_binary(given)
+        or given == pa.string_view()
+    ):
+        return cast_each(array, lambda a: a.cast(type), type)
+    return None

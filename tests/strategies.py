@@ -1,0 +1,382 @@
+"""Hypothesis strategies: small streams and tables, every window, random plans over them.
+
+Numbers are small on purpose: a few keys, a few values, times that collide, so that ties, ghosts, empty
+snapshots and rows that take one another's place happen often.  Three streams and a table are always
+there; what is drawn is their contents and the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from penstock.algebra import (
+    Aggregate,
+    Distinct,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Scan,
+    SetOp,
+    SortKey,
+    TableScan,
+    TopK,
+    ToStream,
+    UnionAll,
+    Window,
+    pulses_of,
+)
+from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
+from penstock.model import INF, Field, Schema
+from penstock.windows import WindowSpec
+
+LONG, DOUBLE, STRING, BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()
+
+
+def schema_of(**columns: pa.DataType) -> Schema:
+    return Schema(tuple(Field(name, kind) for name, kind in columns.items()))
+
+
+SCANS = {
+    "s": Scan("s", schema_of(k=STRING, x=LONG, y=DOUBLE, t=LONG), 3),
+    "r": Scan("r", schema_of(k=STRING, x=LONG, t=LONG), 2),
+    "q": Scan("q", schema_of(x=LONG, b=BOOL, t=LONG), 2),
+}
+TABLE = schema_of(k=STRING, x=LONG, since=LONG, until=LONG)
+
+VALUES: dict[pa.DataType, list] = {
+    STRING: [None, "a", "b", "c", ""],
+    LONG: [None, 0, 1, 2, 3, -4],
+    DOUBLE: [None, 0.0, 1.5, -2.25, 0.1, 100.0],
+    BOOL: [None, True, False],
+}
+STRANGE = [*VALUES[DOUBLE], -0.0, 1e15, float("nan"), float("inf"), float("-inf")]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What an engine is given: streams in arrival order, tables, and the slack they need."""
+
+    streams: dict[str, list]
+    tables: dict[str, list]
+    slack: int = 0
+
+
+# Inputs
+
+
+@st.composite
+def stream_rows(draw, scan: Scan, slack: int, most: int = 10, strange: bool = False) -> list:
+    """Elements ``(values, t)`` in arrival order, none of them late."""
+    kinds = scan.schema.types[:-1]
+    pools = [STRANGE if strange and kind == DOUBLE else VALUES[kind] for kind in kinds]
+    row = st.tuples(*(st.sampled_from(pool) for pool in pools), st.integers(-slack, 4))
+    rows, largest = [], draw(st.integers(-3, 3))
+    for *values, step in draw(st.lists(row, max_size=most)):
+        time = largest + step
+        largest = max(largest, time)
+        rows.append(((*values, time), time))
+    return rows
+
+
+@st.composite
+def table_rows(draw, most: int = 5) -> list:
+    bound = st.none() | st.integers(-2, 20)
+    row = st.tuples(st.sampled_from(VALUES[STRING]), st.sampled_from(VALUES[LONG]), bound, bound)
+    return draw(st.lists(row, max_size=most))
+
+
+@st.composite
+def data(draw, most: int = 10, strange: bool = False) -> Data:
+    """Contents of all streams and of the table."""
+    slack = draw(st.sampled_from([0, 0, 3]))
+    return Data(
+        {
+            name: draw(stream_rows(scan, slack, most, strange and name == "s"))
+            for name, scan in SCANS.items()
+        },
+        {"d": draw(table_rows())},
+        slack,
+    )
+
+
+def cuts(most: int = 5) -> st.SearchStrategy:
+    """Where the input is cut into micro-batches: a number of batches, or one row each."""
+    return st.integers(1, most) | st.just(1000)
+
+
+# Windows
+
+
+@st.composite
+def windows(draw, schema: Schema, forms: tuple[str, ...] | None = None) -> WindowSpec:
+    """Any window of the semantics over a stream with this schema."""
+    form = draw(st.sampled_from(forms or tuple(FORMS)))
+    fields = draw(FORMS[form])
+    if form in ("rows", "rows_slide", "rows_range", "session") and draw(st.booleans()):
+        positions = st.integers(0, max(0, len(schema) - 2))
+        fields["partition_by"] = tuple(sorted(draw(st.sets(positions, min_size=1, max_size=2))))
+    if draw(st.integers(0, 3)) == 0:
+        fields["origin"] = draw(st.integers(-2, 8))
+    return WindowSpec(**fields)
+
+
+_FEW = st.integers(1, 4)
+_LENGTH = st.integers(1, 9)
+
+FORMS: dict[str, st.SearchStrategy] = {
+    "rows": st.fixed_dictionaries({"rows": _FEW}),
+    "rows_slide": st.fixed_dictionaries({"rows": _FEW, "rows_slide": _FEW}),
+    "rows_range": st.fixed_dictionaries({"rows": _FEW, "range": _LENGTH}),
+    "range": st.fixed_dictionaries({"range": _LENGTH}),
+    "range_slide": st.fixed_dictionaries({"range": _LENGTH, "slide": _LENGTH}),
+    "tumbling": _LENGTH.map(lambda n: {"range": n, "slide": n}),
+    "unbounded_slide": st.fixed_dictionaries({"range": st.just(INF), "slide": _LENGTH}),
+    "now": st.just({"now": True}).map(dict),
+    "unbounded": st.sampled_from([{}, {"range": INF}]).map(dict),
+    "after": st.fixed_dictionaries({"after": st.integers(-1, 12)}),
+    "before": st.fixed_dictionaries({"before": st.integers(-1, 12)}),
+    "band": st.fixed_dictionaries({"after": st.integers(-1, 6), "before": st.integers(3, 12)}),
+    "fixed": st.fixed_dictionaries({"fixed": _LENGTH}),
+    "session": st.fixed_dictionaries({"session": st.integers(1, 5)}),
+}
+
+
+# Expressions
+
+
+def columns_of_type(schema: Schema, kind: pa.DataType) -> list[Expr]:
+    return [Column(i, f.type, f.name) for i, f in enumerate(schema) if f.type == kind]
+
+
+@st.composite
+def expressions(draw, schema: Schema, kind: pa.DataType, depth: int = 2) -> Expr:
+    """An expression of a type that cannot fail on small values."""
+    leaves = [*columns_of_type(schema, kind), Literal(draw(st.sampled_from(VALUES[kind])), kind)]
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.sampled_from(leaves))
+    return draw(st.sampled_from(MAKERS[kind]))(draw, schema, depth - 1)
+
+
+def _two(draw, schema, kind, depth):
+    return draw(expressions(schema, kind, depth)), draw(expressions(schema, kind, depth))
+
+
+def _arithmetic(kind: pa.DataType) -> Callable:
+    def make(draw, schema, depth):
+        name = draw(st.sampled_from(["add", "sub"]))
+        return Call(name, _two(draw, schema, kind, depth), kind)
+
+    return make
+
+
+def _remainder(draw, schema, depth):
+    divisor = Literal(draw(st.sampled_from([2, 3, -2])), LONG)
+    return Call("mod", (draw(expressions(schema, LONG, depth)), divisor), LONG)
+
+
+def _case(kind: pa.DataType) -> Callable:
+    def make(draw, schema, depth):
+        condition = draw(expressions(schema, BOOL, depth))
+        first, second = _two(draw, schema, kind, depth)
+        return Case(((condition, first),), second, kind)
+
+    return make
+
+
+def _coalesce(kind: pa.DataType) -> Callable:
+    return lambda draw, schema, depth: Call("coalesce", _two(draw, schema, kind, depth), kind)
+
+
+def _comparison(draw, schema, depth):
+    kind = draw(st.sampled_from([LONG, STRING, DOUBLE]))
+    name = draw(st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]))
+    return Call(name, _two(draw, schema, kind, depth), BOOL)
+
+
+def _logic(draw, schema, depth):
+    name = draw(st.sampled_from(["and", "or"]))
+    return Call(name, _two(draw, schema, BOOL, depth), BOOL)
+
+
+def _not(draw, schema, depth):
+    return Call("not", (draw(expressions(schema, BOOL, depth)),), BOOL)
+
+
+def _is_null(draw, schema, depth):
+    kind = draw(st.sampled_from([LONG, STRING, DOUBLE, BOOL]))
+    return Call("is_null", (draw(expressions(schema, kind, depth)),), BOOL)
+
+
+def _upper(draw, schema, depth):
+    return Call("upper", (draw(expressions(schema, STRING, depth)),), STRING)
+
+
+def _widened(draw, schema, depth):
+    return Cast(draw(expressions(schema, LONG, depth)), DOUBLE)
+
+
+MAKERS: dict[pa.DataType, list[Callable]] = {
+    LONG: [_arithmetic(LONG), _remainder, _case(LONG), _coalesce(LONG)],
+    DOUBLE: [_arithmetic(DOUBLE), _case(DOUBLE), _coalesce(DOUBLE), _widened],
+    STRING: [_upper, _case(STRING), _coalesce(STRING)],
+    BOOL: [_comparison, _comparison, _logic, _not, _is_null],
+}
+
+
+# Plans
+
+
+@st.composite
+def sources(draw, scans: tuple[str, ...] = ("s", "r", "q")) -> Node:
+    """A window over a stream, rarely a stream without one."""
+    scan = SCANS[draw(st.sampled_from(scans))]
+    return scan if draw(st.integers(0, 9)) == 0 else Window(scan, draw(windows(scan.schema)))
+
+
+@st.composite
+def tables(draw) -> Node:
+    valid = draw(st.booleans())
+    return TableScan("d", TABLE, 2 if valid else None, 3 if valid else None)
+
+
+@st.composite
+def plans(draw, depth: int = 3) -> Node:
+    """A relation or a stream: any operators over any windows, up to a depth."""
+    if depth == 0:
+        return draw(sources())
+    below = plans(depth=depth - 1) if draw(st.booleans()) else sources()
+    return draw(draw(st.sampled_from(OPERATORS))(below))
+
+
+@st.composite
+def filters(draw, below: st.SearchStrategy) -> Node:
+    node = draw(below)
+    return Filter(node, draw(expressions(node.schema, BOOL)))
+
+
+@st.composite
+def projects(draw, below: st.SearchStrategy) -> Node:
+    node = draw(below)
+    kinds = draw(st.lists(st.sampled_from([LONG, STRING, BOOL, DOUBLE]), min_size=1, max_size=3))
+    exprs = tuple(draw(expressions(node.schema, kind)) for kind in kinds)
+    return Project(node, exprs, tuple(f"c{i}" for i in range(len(exprs))))
+
+
+def as_types(draw, node: Node, kinds: tuple[pa.DataType, ...]) -> Node:
+    """Project a node to the given types, by columns where there are some."""
+    exprs = tuple(
+        draw(st.sampled_from(columns_of_type(node.schema, kind) or [Literal(None, kind)]))
+        for kind in kinds
+    )
+    return Project(node, exprs, tuple(f"c{i}" for i in range(len(exprs))))
+
+
+@st.composite
+def joins(draw, below: st.SearchStrategy) -> Node:
+    left = draw(below)
+    right = draw(tables() if draw(st.integers(0, 4)) == 0 else sources())
+    keys: list[tuple[Expr, Expr]] = []
+    for kind in (STRING, LONG):
+        pairs = (columns_of_type(left.schema, kind), columns_of_type(right.schema, kind))
+        if all(pairs) and draw(st.booleans()):
+            keys.append(tuple(draw(st.sampled_from(side)) for side in pairs))
+    residual = None
+    if draw(st.integers(0, 2)) == 0:
+        both = Schema(left.schema.fields + right.schema.fields)
+        residual = draw(expressions(both, BOOL))
+    return Join(left, right, tuple(a for a, _ in keys), tuple(b for _, b in keys), residual)
+
+
+EXACT = ("count", "count_distinct", "sum", "min", "max")
+INEXACT = ("avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop")
+
+
+@st.composite
+def aggregates(draw, below: st.SearchStrategy, inexact: bool = False) -> Node:
+    """GROUP BY. Inexact aggregates are compared with a tolerance, so they stand only at the top."""
+    node = draw(below)
+    kinds = [kind for kind in (STRING, LONG, BOOL) if columns_of_type(node.schema, kind)]
+    chosen = draw(st.lists(st.sampled_from(kinds), max_size=2)) if kinds else []
+    keys = tuple(draw(expressions(node.schema, kind, 1)) for kind in chosen)
+    calls = draw(st.lists(aggregate_calls(node.schema, inexact), min_size=1, max_size=3))
+    names = tuple(f"c{i}" for i in range(len(keys) + len(calls)))
+    return Aggregate(node, keys, tuple(calls), names)
+
+
+@st.composite
+def aggregate_calls(draw, schema: Schema, inexact: bool) -> AggregateCall:
+    name = draw(st.sampled_from(EXACT + INEXACT if inexact else EXACT))
+    if name == "count" and draw(st.booleans()):
+        return AggregateCall("count", None, LONG)
+    kinds = [LONG] if name == "sum" and not inexact else [LONG, DOUBLE]
+    if name in ("count", "count_distinct", "min", "max"):
+        kinds += [STRING, BOOL]
+    arg = draw(expressions(schema, draw(st.sampled_from(kinds)), 1))
+    if name in ("count", "count_distinct"):
+        return AggregateCall(name, arg, LONG)
+    return AggregateCall(name, arg, DOUBLE if name in INEXACT else arg.type)
+
+
+@st.composite
+def distincts(draw, below: st.SearchStrategy) -> Node:
+    node = draw(below)
+    return Distinct(draw(projects(st.just(node))) if draw(st.booleans()) else node)
+
+
+@st.composite
+def unions(draw, below: st.SearchStrategy) -> Node:
+    kinds = draw(st.sampled_from([(LONG,), (STRING,), (STRING, LONG)]))
+    members = [draw(below), *(draw(sources()) for _ in range(draw(st.integers(1, 2))))]
+    return UnionAll(tuple(as_types(draw, member, kinds) for member in members))
+
+
+@st.composite
+def set_operations(draw, below: st.SearchStrategy) -> Node:
+    kinds = draw(st.sampled_from([(LONG,), (STRING,), (STRING, LONG)]))
+    left, right = as_types(draw, draw(below), kinds), as_types(draw, draw(sources()), kinds)
+    if draw(st.booleans()):
+        left, right = right, left
+    return SetOp(draw(st.sampled_from(["intersect", "except"])), draw(st.booleans()), left, right)
+
+
+@st.composite
+def top_ks(draw, below: st.SearchStrategy) -> Node:
+    node = draw(below)
+    kinds = draw(st.lists(st.sampled_from(sorted(set(node.schema.types), key=str)), max_size=2))
+    order = tuple(
+        SortKey(draw(expressions(node.schema, kind, 1)), draw(st.booleans()), draw(st.booleans()))
+        for kind in kinds
+    )
+    return TopK(node, order, draw(st.integers(1, 4)))
+
+
+@st.composite
+def to_streams(draw, below: st.SearchStrategy) -> Node:
+    node = draw(below)
+    kind = draw(st.sampled_from(["istream", "dstream", "rstream"]))
+    return ToStream(kind, node, pulses_of(node) if kind == "rstream" else ())
+
+
+@st.composite
+def nested_windows(draw, below: st.SearchStrategy) -> Node:
+    node = draw(below)
+    return Window(node, draw(windows(node.schema)))
+
+
+OPERATORS: list[Callable] = [
+    filters,
+    projects,
+    joins,
+    aggregates,
+    distincts,
+    unions,
+    set_operations,
+    top_ks,
+    to_streams,
+    nested_windows,
+]

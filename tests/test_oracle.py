@@ -1,0 +1,263 @@
+"""The engine against the oracle: random inputs through every window, every operator, whole plans.
+
+Snapshots are compared as bags at every instant at which anything starts or ends, and one chronon
+before it.  Floating-point values may differ from the exact ones by a rounding, but never between two
+ways to cut the input into batches.  ``PENSTOCK_EXAMPLES`` sets the number of examples per test.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.algebra import NODES, Distinct, Node, Project, Window, is_stream
+from penstock.model import MIN_TIME
+from penstock.physical.planner import lower
+from penstock.reference import (
+    MEANINGS,
+    Inputs,
+    accept,
+    from_intervals,
+    relation,
+    snapshot_at,
+    stream,
+    to_intervals,
+)
+from penstock.reference_expr import canonical, compare
+from penstock.testing import run_local
+from tests import strategies as make
+from tests.golden_runner import FOLDER
+from tests.strategies import SCANS, Data
+
+EXAMPLES = int(os.environ.get("PENSTOCK_EXAMPLES", "20"))
+ORACLE = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    print_blob=True,
+    derandomize=False,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+        HealthCheck.large_base_example,
+    ],
+)
+
+
+def run(plan: Node, data: Data, *, cuts=1, shards=1, mode="intervals", **options) -> list[tuple]:
+    """Run one plan and return its rows."""
+    answers = run_local(
+        {"q": plan},
+        data.streams,
+        data.tables,
+        cuts=cuts,
+        shards=shards,
+        slack=data.slack,
+        mode=mode,
+        settings=options,
+    )
+    return [(tuple(map(canonical, v)), start, end) for v, start, end in answers["q"]]
+
+
+def truth(data: Data) -> Inputs:
+    return Inputs({n: accept(r, data.slack)[0] for n, r in data.streams.items()}, data.tables)
+
+
+def check(plan: Node, data: Data, **options) -> None:
+    """Compare the engine's answer to a plan with the oracle's."""
+    rows = run(plan, data, **options)
+    if is_stream(plan):
+        found = Counter((start, values) for values, start, _ in rows)
+        by_time: dict[int, tuple[Counter, Counter]] = {}
+        for side, elements in enumerate((found, stream(plan, truth(data)))):
+            for (time, values), count in elements.items():
+                by_time.setdefault(time, (Counter(), Counter()))[side][values] += count
+        for time, (engine, oracle) in sorted(by_time.items()):
+            same_bag(engine, oracle, time)
+        return
+    engine_steps, oracle_steps = from_intervals(rows), relation(plan, truth(data))
+    instants = {time for steps in (engine_steps, oracle_steps) for time, _ in steps}
+    instants |= {start for _, start, _ in rows} | {end for _, _, end in rows}
+    for time in sorted(instants | {time - 1 for time in instants if time > MIN_TIME}):
+        same_bag(snapshot_at(engine_steps, time), snapshot_at(oracle_steps, time), time)
+
+
+def same_bag(engine: Counter, oracle: Counter, time: int) -> None:
+    """Fail unless the bags are equal; floats may differ by a rounding."""
+    if engine == oracle:
+        return
+    extra = sorted((engine - oracle).elements(), key=repr)
+    missing = sorted((oracle - engine).elements(), key=repr)
+    for row in list(missing):
+        match = next((r for r in extra if close(r, row)), None)
+        if match is not None:
+            extra.remove(match)
+            missing.remove(row)
+    assert (extra, missing) == ([], []), f"at {time}: engine only {extra}, oracle only {missing}"
+
+
+def close(a: tuple, b: tuple) -> bool:
+    return all(
+        math.isclose(x, y, rel_tol=1e-12, abs_tol=1e-10)
+        if isinstance(x, float) and isinstance(y, float)
+        else compare(x, y) == 0
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+# One window, one operator
+
+
+@pytest.mark.parametrize("form", make.FORMS)
+@ORACLE
+@given(st.data())
+def test_window(form, source):
+    scan = SCANS[source.draw(st.sampled_from(sorted(SCANS)))]
+    plan = Window(scan, source.draw(make.windows(scan.schema, (form,))))
+    data = source.draw(make.data(most=14))
+    check(plan, data, cuts=source.draw(make.cuts()), shards=source.draw(st.sampled_from([1, 3])))
+
+
+@pytest.mark.parametrize("operator", make.OPERATORS, ids=lambda f: f.__name__)
+@ORACLE
+@given(st.data())
+def test_operator(operator, source):
+    plan = source.draw(operator(make.sources()))
+    data = source.draw(make.data())
+    check(plan, data, cuts=source.draw(make.cuts()), shards=source.draw(st.sampled_from([1, 3])))
+
+
+@ORACLE
+@given(st.data())
+def test_aggregates_of_floats(source):
+    """Infinities and NaN come and go; nothing of them may stay behind."""
+    plan = source.draw(make.aggregates(make.sources(("s",)), inexact=True))
+    data = source.draw(make.data(most=14, strange=True))
+    panes = source.draw(st.booleans())
+    check(plan, data, cuts=source.draw(make.cuts()), panes=panes)
+
+
+# Whole plans
+
+
+@settings(ORACLE, max_examples=4 * EXAMPLES)
+@given(make.plans(4), make.data(most=8), make.cuts(), st.sampled_from([1, 4]))
+def test_plan(plan, data, cuts, shards):
+    check(plan, data, cuts=cuts, shards=shards)
+
+
+@ORACLE
+@given(make.plans(3), make.data(most=8), make.cuts())
+def test_rules_change_nothing(plan, data, cuts):
+    check(plan, data, cuts=cuts, rules=False)
+    check(plan, data, cuts=cuts, rules=True)
+
+
+@ORACLE
+@given(
+    make.plans(2).flatmap(lambda p: st.just(p) | make.aggregates(st.just(p), inexact=True)),
+    make.data(strange=True),
+    st.lists(make.cuts(9), min_size=2, max_size=2),
+    st.sampled_from(["greedy", "maxfanin", "always", "never"]),
+)
+def test_cuts_change_not_one_bit(plan, data, cuts, strategy):
+    options = {"merge.strategy": strategy}
+    first, second = (exact(run(plan, data, cuts=cut, **options), plan) for cut in (1, cuts[0]))
+    third = exact(run(plan, data, cuts=cuts[1], shards=3), plan)
+    assert first == second
+    assert first == third
+
+
+def exact(rows: list[tuple], plan: Node) -> list[str]:
+    if is_stream(plan):
+        return sorted(repr((start, values)) for values, start, _ in rows)
+    return [repr(row).replace("-0.0", "0.0") for row in to_intervals(from_intervals(rows))]
+
+
+@ORACLE
+@given(make.plans(2), make.data(), make.cuts())
+def test_log_and_intervals_describe_one_relation(plan, data, cuts):
+    plan = Distinct(plan) if is_stream(plan) else plan
+    state: Counter = Counter()
+    log = run(plan, data, cuts=cuts, mode="log")
+    steps = []
+    for time in sorted({start for _, start, _ in log}):
+        changes = Counter()
+        for values, start, _ in log:
+            if start == time:
+                changes[values[:-1]] += values[-1]
+        assert sum(map(abs, changes.values())) == sum(1 for _, s, _ in log if s == time), "not net"
+        state.update(changes)
+        assert all(count >= 0 for count in state.values())
+        steps.append((time, +state))
+    assert to_intervals(steps) == to_intervals(relation(plan, truth(data)))
+
+
+@ORACLE
+@given(st.lists(make.plans(2), min_size=2, max_size=4), make.data(), make.cuts())
+def test_shared_plans_answer_as_each_alone(plans, data, cuts):
+    named = {f"q{i}": plan for i, plan in enumerate(plans)}
+    together = run_local(
+        named, data.streams, data.tables, cuts=cuts, shards=2, settings={}, slack=data.slack
+    )
+    for name, plan in named.items():
+        rows = [(tuple(map(canonical, v)), start, end) for v, start, end in together[name]]
+        assert exact(rows, plan) == exact(run(plan, data, cuts=cuts, shards=2), plan)
+
+
+@ORACLE
+@given(make.plans(2), make.data(), make.cuts(), st.data())
+def test_late_rows_change_nothing(plan, data, cuts, source):
+    """Rows far below the largest time so far are put in anywhere but at the beginning."""
+    streams = {}
+    for name, rows in data.streams.items():
+        streams[name] = list(rows)
+        if rows:
+            at = source.draw(st.integers(1, len(rows)))
+            time = max(t for _, t in rows[:at]) - data.slack - 1 - source.draw(st.integers(0, 9))
+            streams[name].insert(at, ((*rows[0][0][:-1], time), time))
+    late = Data(streams, data.tables, data.slack)
+    assert truth(late) == truth(data)
+    check(plan, late, cuts=cuts)
+
+
+# The five files of an operator
+
+
+@pytest.mark.parametrize("node", NODES, ids=lambda n: n.__name__)
+def test_every_node_has_all_its_files(node):
+    stem = "".join(f"_{c.lower()}" if c.isupper() else c for c in node.__name__).lstrip("_")
+    assert node in lower.registry, f"{node.__name__} has no lowering in physical/planner.py"
+    assert node in MEANINGS, f"{node.__name__} has no meaning in reference.py"
+    golden = sorted(FOLDER.glob(f"{stem}*.test"))
+    assert golden, f"{node.__name__} has no golden file tests/golden/{stem}.test"
+
+
+def test_every_form_of_window_has_a_golden_file():
+    assert {p.stem for p in FOLDER.glob("window_*.test")} >= {
+        "window_rows",
+        "window_partition",
+        "window_range",
+        "window_range_slide",
+        "window_now",
+        "window_unbounded",
+        "window_landmark",
+        "window_fixed",
+        "window_rows_range",
+        "window_rows_slide",
+        "window_session",
+        "window_start",
+    }
+
+
+def test_projected_copies_survive_every_cut():
+    """Copies are counted, never made distinct."""
+    data = Data({"s": [(("a", 1, 1.5, 1), 1)] * 3, "r": [], "q": []}, {"d": []})
+    plan = Project(Window(SCANS["s"], make.WindowSpec(range=2)), (make.Column(1, make.LONG),), ("x",))
+    for cuts in (1, 3):
+        check(plan, data, cuts=cuts)
