@@ -55,9 +55,7 @@ OUTAGE = 1500
 
 def turbines() -> pd.DataFrame:
     """One row per turbine: number, plant, region, rated megawatts."""
-    rows = [
-        (plant, region, mw) for plant, _, region, count, mw in PLANTS for _ in range(count)
-    ]
+    rows = [(plant, region, mw) for plant, _, region, count, mw in PLANTS for _ in range(count)]
     frame = pd.DataFrame(rows, columns=["plant", "region", "rated"])
     frame.insert(0, "turbine", np.arange(1, len(frame) + 1))
     return frame
@@ -146,9 +144,7 @@ def frequency(random: np.random.Generator) -> pd.DataFrame:
             depth = machine.rated * (1.6e-3 if machine.region == region else 0.4e-3)
             fall = np.clip(since / 8, 0, 1) * np.exp(-np.clip(since, 0, None) / 70)
             hertz -= depth * fall
-        parts.append(
-            pd.DataFrame({"region": region, "hertz": hertz.round(4), "seconds": seconds})
-        )
+        parts.append(pd.DataFrame({"region": region, "hertz": hertz.round(4), "seconds": seconds}))
     return by_arrival(pd.concat(parts, ignore_index=True), 0.0)
 
 

@@ -1,12 +1,13 @@
 """Running queries without Spark: the same fragments, in this process, batch by batch.
 
-`run_local` feeds rows, cuts them into batches as told, and returns exact answers without waiting for
-anything; it is how Penstock tests itself.
+`run_local` feeds rows, cuts them into batches as told, and returns exact answers without waiting
+for anything; it is how Penstock tests itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -142,9 +143,10 @@ def run_local(
 ) -> dict[str, list[Interval]]:
     """Run plans over finite streams to their end and return each query's rows.
 
-    ``streams`` are ``(values, t)`` in arrival order; ``t`` must equal the time column.  ``cuts`` is a
-    number of batches of equal size or the positions (in the arrival order of all streams by time) at
-    which batches end.  Rows are ``(values, start, end)``; of a stream ``(values, time, INF)``.
+    ``streams`` are ``(values, t)`` in arrival order; ``t`` must equal the time column.  ``cuts`` is
+    a number of batches of equal size, or the positions (in the arrival order of all streams by
+    time) at which batches end.  Rows are ``(values, start, end)``; of a stream
+    ``(values, time, INF)``.
     """
     engine = LocalEngine(plans, tables, shards=shards, settings=settings, slack=slack, mode=mode)
     arrivals = _interleave({n: r for n, r in streams.items() if n in engine.streams})
@@ -152,7 +154,7 @@ def run_local(
         size = max(1, -(-len(arrivals) // max(1, cuts)))
         cuts = list(range(size, len(arrivals), size))
     edges = [0, *sorted(c for c in cuts if 0 < c < len(arrivals)), len(arrivals)]
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         rows: dict[str, list[Row]] = {name: [] for name in engine.streams}
         for name, values in arrivals[first:last]:
             rows[name].append(values)

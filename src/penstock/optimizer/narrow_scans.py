@@ -62,8 +62,8 @@ def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tupl
                 replace(c, arg=None if c.arg is None else shift(c.arg, places)) for c in calls
             )
             narrow_keys = tuple(shift(k, places) for k in keys)
-            narrow = replace(node, input=new, keys=narrow_keys, aggregates=narrow_calls)
-            return narrow, {i: i for i in range(len(node.schema))}
+            group = replace(node, input=new, keys=narrow_keys, aggregates=narrow_calls)
+            return group, {i: i for i in range(len(node.schema))}
         case algebra.UnionAll(members):
             kept = sorted(needed)
             parts = tuple(_exactly(m, needed, shared)[0] for m in members)

@@ -1,9 +1,9 @@
 """The physical plan: one graph of operators for all queries of a group, cut into stages.
 
-Stage -1 is packing: sources.  A node of stage k runs once per shard in the k-th Spark stage.  An input
-that crosses stages goes through a channel, which says how rows find their shard.  A node's digest
-names what it computes: equal digests are one node, and its state is kept under that name, so queries
-come and go without disturbing the rest.
+Stage -1 is packing: sources, and what can be done before the exchange.  A node of stage k runs once
+per shard in the k-th Spark stage.  An input that crosses stages goes through a channel, which says
+how rows find their shard.  A node's digest names what it computes: equal digests are one node, and
+its state is kept under that name, so queries come and go without disturbing the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Algebra to physical nodes: choice of operator, keys, exchanges, stages, and sharing.
 
-Lowering is a table of small functions by node class.  Equal sub-plans become one node, because plans
-are compared after names are taken away.  An operator asks for a distribution of each input:
+Lowering is a table of small functions by node class.  Equal sub-plans become one node, because
+plans are compared after names are taken away.  An operator asks for a distribution of each input:
 
 * equal keys in one shard (join, aggregate, partitioned windows, sets by all columns),
 * everything in one shard (no keys), or
@@ -310,7 +310,8 @@ def _(node: algebra.TableScan, planner: Planner) -> int:
 @lower.register
 def _(node: algebra.Window, planner: Planner) -> int:
     stream = node.input
-    if not algebra.is_stream(stream):
+    never_dies = node.spec.by_time and algebra.update_pattern(stream) == "monotonic"
+    if not algebra.is_stream(stream) and not never_dies:
         stream = algebra.ToStream("istream", stream)
     below = planner.lower(stream)
     types = node.schema.types

@@ -30,7 +30,7 @@ def run_stage(
     """Run the stage's fragment on the parcels of this shard.
 
     ``states`` are the shard's states by digest.  ``beats`` are the heartbeats of sources that sent
-    none with this batch: ``stream:name`` and ``table:name``.  What is meant for later stages passes.
+    none with this batch: ``stream:name`` and ``table:name``.  Parcels for later stages pass.
     """
     out: list[Parcel] = []
     last_beat: dict[int, int] = {}

@@ -1,8 +1,8 @@
 """Segment files: all runs that one task writes in one batch, in one immutable file.
 
 A segment holds Arrow IPC streams one after another, each beginning at a multiple of 64 bytes; a
-place is ``{"file", "offset", "length"}``.  Names are unique to the attempt of a task, so a repeated or
-speculative attempt never touches another one's file; only the manifest says which segments count.
+place is ``{"file", "offset", "length"}``.  Names are unique to the attempt of a task, so a repeated
+or speculative attempt never touches another one's file; only the manifest says which segments count.
 Readers map the file into memory: opening a run of any size costs the same.
 """
 
@@ -93,7 +93,7 @@ def read_segment(folder: str, place: dict[str, Any]) -> pa.Table:
         table = pa.ipc.open_stream(section).read_all()
     except (pa.ArrowException, OSError) as error:
         raise StateError(
-            f"the run at {place['offset']} of {place['file']} must be an Arrow stream, got: {error}; "
-            f"the checkpoint in {folder} is damaged"
+            f"the run at {place['offset']} of {place['file']} must be an Arrow stream, got: "
+            f"{error}; the checkpoint in {folder} is damaged"
         ) from error
     return table if table.num_rows == 0 else table.combine_chunks()

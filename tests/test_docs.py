@@ -1,0 +1,89 @@
+"""The documentation is true: generated pages are up to date, links lead somewhere, SQL parses."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pyarrow as pa
+import pytest
+
+from penstock.cql.parse import parse_script, parse_window
+from penstock.cql.source import Source
+from penstock.cql.times import INTEGERS, WindowBinder
+from penstock.model import INF, Field, Schema
+from penstock.reference import window
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+LANGUAGE = ROOT / "docs/language.md"
+
+
+def load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_configuration_page_is_up_to_date() -> None:
+    made = load("docs/make_configuration.py").page()
+    assert made == (ROOT / "docs/configuration.md").read_text(), "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(found), f"{page.name} links to {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_sql_parses(page: Path) -> None:
+    for block in re.findall(r"```sql\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        assert parse_script(block)
+
+
+PICTURES = load("docs/make_pictures.py")
+
+
+@pytest.mark.parametrize("picture", PICTURES.PICTURES, ids=lambda p: p.file)
+def test_picture_shows_what_the_window_means(picture: object) -> None:
+    elements = [((e.name, e.group), e.time) for e in picture.elements]  # type: ignore[attr-defined]
+    text = picture.text  # type: ignore[attr-defined]
+    schema = Schema((Field("name", pa.string()), Field("city", pa.string())))
+    spec = WindowBinder(Source(text), schema, INTEGERS, "the stream").bind(parse_window(text))
+    meant = {values[0]: (start, end) for values, start, end in window(elements, spec)}
+    drawn = picture.validity(list(picture.elements))  # type: ignore[attr-defined]
+    assert {name: (s, min(e, INF)) for name, (s, e) in drawn.items() if s < e} == meant
+
+
+def test_every_picture_is_drawn_and_shown() -> None:
+    files = {path.name for path in (ROOT / "docs/pictures").glob("*.png")}
+    shown = set(re.findall(r"\(pictures/(\w+\.png)\)", LANGUAGE.read_text()))
+    declared = {f"{p.file}.png" for p in PICTURES.PICTURES} | {"relation_to_stream.png"}
+    assert files == shown == declared
+
+
+def test_every_setting_and_clause_is_described() -> None:
+    text = LANGUAGE.read_text()
+    for word in ("SLACK", "IDLE AFTER", "PRIORITY", "LATE INTO", "ON ERROR", "VALID FROM"):
+        assert word in text
