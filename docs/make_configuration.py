@@ -26,7 +26,8 @@ import penstock as ps
 session = ps.Session(settings={"shards": 4, "trigger": "500ms"})
 ```
 
-An unknown name or a value of the wrong kind stops the program with a message that says what is known.
+An unknown name or a value of the wrong kind stops the program with a message that says what is
+known.
 
 | setting | default | kind | what it does |
 |---|---|---|---|

@@ -14,9 +14,9 @@ from typing import Any
 class Hostile:
     """How the engine is run: where the input is cut, on how many shards, with which settings.
 
-    ``cuts`` is a number of batches, or ``"row"`` for one row per batch, or ``"random"``.  ``shuffle`` is the
-    slack within which rows are moved before they arrive.  ``alone`` runs each query on its own instead of
-    all in one shared plan.
+    ``cuts`` is a number of batches, ``"row"`` for one row per batch, or ``"random"``.  ``shuffle``
+    is the slack within which rows are moved before they arrive.  ``alone`` runs each query on its
+    own instead of all in one shared plan.
     """
 
     name: str
@@ -63,8 +63,8 @@ def cuts_of(config: Hostile, rows: int, seed: str) -> int | list[int]:
 def shuffled(rows: list, slack: int, seed: str) -> list:
     """Move elements ``(values, t)`` so that none becomes late under the slack.
 
-    An element is put behind another only if that one is at most ``slack`` later.  Elements that share
-    a time keep their order, because arrival breaks their tie.
+    An element is put behind another only if that one is at most ``slack`` later.  Elements that
+    share a time keep their order, because arrival breaks their tie.
     """
     dice = random.Random(seed)
     ordered = sorted(rows, key=lambda row: row[1])

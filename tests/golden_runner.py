@@ -21,8 +21,8 @@ empty line.  Answers are printed in one canonical way, whatever the engine's bat
 * ``log``: ``@time + values`` and ``@time - values``, net changes;
 * ``stream``: ``@time values``.
 
-``python -m tests.golden_runner --rewrite [files]`` fills in the expected rows from the engine, after it
-has checked that the oracle says the same.
+``python -m tests.golden_runner --rewrite [files]`` fills in the expected rows from the engine
+after it has checked that the oracle says the same.
 """
 
 from __future__ import annotations
@@ -264,13 +264,13 @@ def run(golden: Golden, config: Hostile) -> dict[str, list[str]]:
     else:
         groups = [(m, [n for n in modes if modes[n] == m]) for m in sorted(set(modes.values()))]
     answers: dict[str, list[str]] = {}
-    longest = max((len(rows) for rows in streams.values()), default=0)
+    total = sum(len(rows) for rows in streams.values())
     for mode, names in groups:
         found = run_local(
             {name: plans[name] for name in names},
             streams,
             golden.tables,
-            cuts=cuts_of(config, longest, golden.path.name),
+            cuts=cuts_of(config, total, golden.path.name),
             shards=config.shards,
             settings=config.settings,
             slack=slack,
@@ -294,7 +294,7 @@ def oracle(golden: Golden) -> dict[str, list[str]]:
 
 
 def rewrite(golden: Golden, trust_oracle: bool = False) -> bool:
-    """Fill in the expected rows; refuse where engine and oracle differ. Return whether it changed."""
+    """Fill in the expected rows; refuse where engine and oracle differ. Say if it changed."""
     true = oracle(golden)
     if not trust_oracle:
         found = run(golden, PLAIN)
@@ -322,8 +322,7 @@ def rewrite(golden: Golden, trust_oracle: bool = False) -> bool:
 
 def main(arguments: list[str]) -> None:
     """The command line: check, or rewrite, all files or some."""
-    parser = argparse.ArgumentParser(prog="python -m tests.golden_runner", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(prog="python -m tests.golden_runner")
     parser.add_argument("--rewrite", action="store_true", help="fill in the expected rows")
     parser.add_argument(
         "--oracle", action="store_true", help="with --rewrite: do not run the engine"

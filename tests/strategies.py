@@ -1,8 +1,8 @@
 """Hypothesis strategies: small streams and tables, every window, random plans over them.
 
-Numbers are small on purpose: a few keys, a few values, times that collide, so that ties, ghosts, empty
-snapshots and rows that take one another's place happen often.  Three streams and a table are always
-there; what is drawn is their contents and the plan.
+Numbers are small on purpose: a few keys, a few values, times that collide, so that ties, ghosts,
+empty snapshots and rows that take one another's place happen often.  Three streams and a table are
+always there; what is drawn is their contents and the plan.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _two(draw, schema, kind, depth):
 
 def _arithmetic(kind: pa.DataType) -> Callable:
     def make(draw, schema, depth):
-        name = draw(st.sampled_from(["add", "sub"]))
+        name = draw(st.sampled_from(["add", "subtract"]))
         return Call(name, _two(draw, schema, kind, depth), kind)
 
     return make

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,13 +67,13 @@ PICTURES = load("docs/make_pictures.py")
 
 
 @pytest.mark.parametrize("picture", PICTURES.PICTURES, ids=lambda p: p.file)
-def test_picture_shows_what_the_window_means(picture: object) -> None:
-    elements = [((e.name, e.group), e.time) for e in picture.elements]  # type: ignore[attr-defined]
-    text = picture.text  # type: ignore[attr-defined]
+def test_picture_shows_what_the_window_means(picture: Any) -> None:
+    elements = [((e.name, e.group), e.time) for e in picture.elements]
+    text = picture.text
     schema = Schema((Field("name", pa.string()), Field("city", pa.string())))
     spec = WindowBinder(Source(text), schema, INTEGERS, "the stream").bind(parse_window(text))
     meant = {values[0]: (start, end) for values, start, end in window(elements, spec)}
-    drawn = picture.validity(list(picture.elements))  # type: ignore[attr-defined]
+    drawn = picture.validity(list(picture.elements))
     assert {name: (s, min(e, INF)) for name, (s, e) in drawn.items() if s < e} == meant
 
 

@@ -1,4 +1,4 @@
-"""Every golden file under every hostile configuration; and the files themselves against the oracle."""
+"""Every golden file under every hostile configuration, and against the oracle."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The engine against the oracle: random inputs through every window, every operator, whole plans.
 
 Snapshots are compared as bags at every instant at which anything starts or ends, and one chronon
-before it.  Floating-point values may differ from the exact ones by a rounding, but never between two
-ways to cut the input into batches.  ``PENSTOCK_EXAMPLES`` sets the number of examples per test.
+before it.  Floating-point values may differ from the exact ones by a rounding, but never between
+two ways to cut the input into batches.  ``PENSTOCK_EXAMPLES`` sets the number of examples per test.
 """
 
 from __future__ import annotations
@@ -258,6 +258,8 @@ def test_every_form_of_window_has_a_golden_file():
 def test_projected_copies_survive_every_cut():
     """Copies are counted, never made distinct."""
     data = Data({"s": [(("a", 1, 1.5, 1), 1)] * 3, "r": [], "q": []}, {"d": []})
-    plan = Project(Window(SCANS["s"], make.WindowSpec(range=2)), (make.Column(1, make.LONG),), ("x",))
+    plan = Project(
+        Window(SCANS["s"], make.WindowSpec(range=2)), (make.Column(1, make.LONG),), ("x",)
+    )
     for cuts in (1, 3):
         check(plan, data, cuts=cuts)

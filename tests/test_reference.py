@@ -219,13 +219,13 @@ def test_table_rows_with_validity_columns():
 
 def test_filter_drops_false_and_null():
     inputs = given([("a", 1, 1), ("b", None, 2), ("c", 5, 3)])
-    plan = Filter(Window(S, WindowSpec(range=2)), call(">", X, number(2)))
+    plan = Filter(Window(S, WindowSpec(range=2)), call("gt", X, number(2)))
     assert rows_of(plan, inputs) == [(("c", 5, 3), 3, 5)]
 
 
 def test_project_keeps_copies():
     inputs = given([("a", 1, 1), ("b", 1, 2)])
-    plan = Project(Window(S, WindowSpec(range=5)), (call("+", X, X, result=LONG),), ("y",))
+    plan = Project(Window(S, WindowSpec(range=5)), (call("add", X, X, result=LONG),), ("y",))
     assert rows_of(plan, inputs) == [((2,), 1, 7), ((2,), 2, 6)]
     assert snapshot_at(relation(plan, inputs), 3) == Counter({(2,): 2})
 
@@ -244,7 +244,7 @@ def test_join_touching_intervals_do_not_meet():
 
 def test_theta_join():
     inputs = given([("a", 1, 1), ("b", 3, 1)], [("c", 2, 1)])
-    less = call("<", X, Column(4, LONG))
+    less = call("lt", X, Column(4, LONG))
     plan = Join(Window(S, WindowSpec(range=2)), Window(R, WindowSpec(range=3)), (), (), less)
     assert rows_of(plan, inputs) == [(("a", 1, 1, "c", 2, 1), 1, 3)]
 
@@ -320,7 +320,7 @@ def test_the_global_aggregate_lives_for_ever_from_the_first_row_on():
 
 def test_the_global_aggregate_of_a_filter_that_never_holds_is_empty():
     inputs = given([("a", 7, 3)])
-    never = Filter(Window(S, WindowSpec(range=2)), call("<", X, number(0)))
+    never = Filter(Window(S, WindowSpec(range=2)), call("lt", X, number(0)))
     assert rows_of(Aggregate(never, (), aggregates("count"), ("n",)), inputs) == []
 
 
@@ -467,6 +467,23 @@ def test_rstream_with_two_slides_speaks_at_both():
     assert stream(plan, inputs) == Counter([(t, (1,)) for t in (0, 2, 3, 4)])
 
 
+def test_rstream_repeats_what_lasts_for_ever_up_to_the_largest_time():
+    inputs = given([("a", 1, 1), ("b", 2, 9)], [("c", 3, 50)])
+    lasting = x_of(S, WindowSpec(range=INF, slide=2))
+    chosen = Filter(lasting, call("eq", Column(0, LONG), number(1)))
+    # 1: [2, INF); the streams that are read end at 9
+    expected = Counter((t, (1,)) for t in (2, 4, 6, 8))
+    assert stream(ToStream("rstream", chosen, ((2, 0),)), inputs) == expected
+
+
+def test_rstream_repeats_a_value_up_to_its_last_change():
+    inputs = given([("a", 1, 1), ("a", 1, 4)], [("c", 7, 5)])
+    both = UnionAll((x_of(S, WindowSpec(range=9, slide=4)), x_of(R, WindowSpec(range=INF))))
+    # 1: [4, 12), [4, 16); 7: [5, INF); the streams end at 5
+    expected = Counter({(4, (1,)): 2, (8, (1,)): 2, (12, (1,)): 1})
+    assert stream(ToStream("rstream", both, ((4, 0),)), inputs) == expected
+
+
 def test_a_derived_stream_without_a_window_keeps_everything():
     inputs = given([("a", 1, 1)])
     plan = ToStream("dstream", x_of(S, WindowSpec(range=4)))
@@ -495,23 +512,23 @@ def test_intervals_are_cut_in_one_way():
 
 
 EXPRESSIONS = [
-    (call("/", Literal(1.0, DOUBLE), Literal(4.0, DOUBLE), result=DOUBLE), 0.25),
+    (call("divide", Literal(1.0, DOUBLE), Literal(4.0, DOUBLE), result=DOUBLE), 0.25),
     (call("div", number(-7), number(2), result=LONG), -3),
-    (call("%", number(-7), number(2), result=LONG), -1),
+    (call("mod", number(-7), number(2), result=LONG), -1),
     (call("and", Literal(False, BOOL), Literal(None, BOOL)), False),
     (call("and", Literal(True, BOOL), Literal(None, BOOL)), None),
     (call("or", Literal(None, BOOL), Literal(True, BOOL)), True),
     (call("or", Literal(None, BOOL), Literal(False, BOOL)), None),
     (call("not", Literal(None, BOOL)), None),
-    (call("=", Literal(math.nan, DOUBLE), Literal(math.nan, DOUBLE)), True),
-    (call(">", Literal(math.nan, DOUBLE), Literal(math.inf, DOUBLE)), True),
+    (call("eq", Literal(math.nan, DOUBLE), Literal(math.nan, DOUBLE)), True),
+    (call("gt", Literal(math.nan, DOUBLE), Literal(math.inf, DOUBLE)), True),
     (call("coalesce", Literal(None, LONG), number(3), result=LONG), 3),
     (call("is_null", Literal(None, LONG)), True),
     (Cast(Literal("12", STRING), LONG), 12),
     (Cast(Literal(-1.7, DOUBLE), LONG), -1),
     (Cast(Literal(True, BOOL), STRING), "true"),
     (
-        Case(((call("=", X, number(2)), Literal("two", STRING)),), Literal("?", STRING), STRING),
+        Case(((call("eq", X, number(2)), Literal("two", STRING)),), Literal("?", STRING), STRING),
         "two",
     ),
 ]
@@ -523,9 +540,9 @@ def test_expression(expr, expected):
 
 
 FAULTS = [
-    call("/", Literal(1.0, DOUBLE), Literal(0.0, DOUBLE), result=DOUBLE),
-    call("%", number(1), number(0), result=LONG),
-    call("+", number(INF), number(1), result=LONG),
+    call("divide", Literal(1.0, DOUBLE), Literal(0.0, DOUBLE), result=DOUBLE),
+    call("mod", number(1), number(0), result=LONG),
+    call("add", number(INF), number(1), result=LONG),
     Cast(number(300), pa.int8()),
     Cast(Literal("x", STRING), LONG),
 ]

@@ -9,7 +9,7 @@ CREATE VIEW connected AS SELECT SUM(change) AS users FROM logins;
 
 CREATE QUERY users AS SELECT users FROM connected;
 
-CREATE QUERY too_many_users AS ISTREAM (SELECT users FROM connected WHERE users > 12);
+CREATE QUERY too_many_users AS ISTREAM (SELECT users FROM connected WHERE users > 24);
 
 -- The same question to the sensors: how many reported in the last ten minutes, and is that a crowd?
 

@@ -7,11 +7,11 @@ CREATE STREAM trades (share STRING, price DOUBLE, volume INT, t TIMESTAMP)
 CREATE QUERY shares_of_the_hour AS
   RSTREAM (SELECT DISTINCT share FROM trades [RANGE 1 HOUR SLIDE 1 HOUR]);
 
--- The same question to the sensors: which cities reported frost in the last hour?
+-- The same question to the sensors: where was it below four degrees in the last hour?
 
 CREATE STREAM temperature (sensor INT, city STRING, celsius DOUBLE, t TIMESTAMP)
   USING replay OPTIONS (path 'examples/cities/data/temperature.csv', rate '500')
   TIMESTAMP BY t;
 
-CREATE QUERY frost_of_the_hour AS
+CREATE QUERY cold_of_the_hour AS
   RSTREAM (SELECT DISTINCT city FROM temperature [RANGE 1 HOUR SLIDE 1 HOUR] WHERE celsius < 4);

@@ -1,8 +1,8 @@
 """Makes the data of the city queries: small streams, always the same for one seed.
 
-``temperature.txt`` and ``humidity.txt`` are in the scanner's text format: the first line is the schema,
-time counts seconds.  There is one sensor of each kind in every city.  The csv files hold streams with
-timestamps: temperature with two sensors per city, humidity, trades of shares and logins.
+``temperature.txt`` and ``humidity.txt`` are text files whose first line is the schema; their time
+counts seconds, and there is one sensor of each kind in every city.  The csv files hold streams with
+timestamps: temperature of two sensors per city, humidity, trades of shares and logins.
 ``positions.csv`` tells where vehicles are; its time counts seconds.
 """
 
@@ -34,7 +34,8 @@ CITIES = {
     "CHANIA": (13.9, 61),
     "RHODES": (14.8, 64),
 }
-SHARES = "ALFA BETA GAMA DELT EPSI ZETA ITA THIT IOTA KAPA LAMD MIKR NIKI XIOS".split()
+SHARES = ["ALFA", "BETA", "GAMA", "DELT", "EPSI", "ZETA", "ITA"]
+SHARES += ["THIT", "IOTA", "KAPA", "LAMD", "MIKR", "NIKI", "XIOS"]
 
 
 def instants(chance: random.Random, step: float, hours: float = HOURS) -> list[int]:

@@ -5,8 +5,8 @@ Four files, always the same for one seed:
 * ``telemetry.csv``: every turbine, every ten seconds: power, speed, bearing temperature.  Rows come
   as a network delivers them, a little out of order, and three of them far too late.
 * ``frequency.csv``: the grid frequency of four regions, every five seconds.
-* ``status.csv``: messages of the turbines.  Before an alarm "BEARING_TRIP" the bearing grows hot for
-  some twelve minutes; other alarms come out of the blue.  When a turbine trips, its region's
+* ``status.csv``: messages of the turbines.  Before an alarm "BEARING_TRIP" the bearing grows hot
+  for some twelve minutes; other alarms come out of the blue.  When a turbine trips, its region's
   frequency dips.
 * ``plants.csv``: the table of plants.
 """
@@ -62,7 +62,7 @@ def turbines() -> pd.DataFrame:
 
 
 def smooth_noise(random: np.random.Generator, count: int, memory: float) -> np.ndarray:
-    """Noise of size one that remembers: each value is ``memory`` times the one before and a push."""
+    """Noise of size one that remembers: ``memory`` times the value before, and a push."""
     pushes = random.normal(0.0, np.sqrt(1 - memory**2), count)
     values = np.empty(count)
     value = random.normal()

@@ -105,11 +105,14 @@ class Ends:
         """Sort, and keep the earliest end of each holder."""
         if len(holder) == 0:
             return Ends()
-        order = np.lexsort((end, holder))
+        order = np.argsort(holder)
         holder, end = holder[order], end[order]
-        first = np.ones(len(holder), bool)
-        first[1:] = holder[1:] != holder[:-1]
-        return Ends(holder[first], end[first])
+        new = np.ones(len(holder), bool)
+        new[1:] = holder[1:] != holder[:-1]
+        if new.all():
+            return Ends(holder, end)
+        first = np.flatnonzero(new)
+        return Ends(holder[first], np.minimum.reduceat(end, first))
 
     @staticmethod
     def concat(parts: Iterable[Ends]) -> Ends:

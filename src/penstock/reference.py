@@ -21,6 +21,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from penstock.algebra import (
@@ -39,6 +40,7 @@ from penstock.algebra import (
     UnionAll,
     Window,
     is_stream,
+    streams_of,
 )
 from penstock.errors import InternalError
 from penstock.model import INF, MIN_TIME
@@ -193,11 +195,20 @@ def elements_of(node: Node, inputs: Inputs) -> list[Element]:
     if not is_stream(node):
         node = ToStream("istream", node)
     assert isinstance(node, ToStream)
-    derived = list(_TO_STREAM[node.kind](relation(node.input, inputs), node.pulses))
+    steps = relation(node.input, inputs)
+    if node.kind == "istream":
+        derived = list(_births(steps))
+    elif node.kind == "dstream":
+        derived = list(_deaths(steps))
+    elif node.pulses:
+        times = [t for name in streams_of(node.input) for _, t in inputs.streams[name]]
+        derived = list(_at_pulses(steps, node.pulses, max(times, default=MIN_TIME)))
+    else:
+        derived = [(value, time) for time, rows in steps for value in rows.elements()]
     return sorted(derived, key=lambda element: (element[1], _sortable(element[0])))
 
 
-def _istream(steps: Steps, pulses: Any) -> Iterable[Element]:
+def _births(steps: Steps) -> Iterable[Element]:
     before: Snapshot = Counter()
     for time, snapshot in steps:
         for value in (snapshot - before).elements():
@@ -205,7 +216,7 @@ def _istream(steps: Steps, pulses: Any) -> Iterable[Element]:
         before = snapshot
 
 
-def _dstream(steps: Steps, pulses: Any) -> Iterable[Element]:
+def _deaths(steps: Steps) -> Iterable[Element]:
     before: Snapshot = Counter()
     for time, snapshot in steps:
         for value in (before - snapshot).elements():
@@ -213,28 +224,23 @@ def _dstream(steps: Steps, pulses: Any) -> Iterable[Element]:
         before = snapshot
 
 
-def _rstream(steps: Steps, pulses: tuple[tuple[int, int], ...]) -> Iterable[Element]:
-    changes = [time for time, _ in steps]
-    if pulses:
-        finite = [time for time in changes if time > MIN_TIME]
-        times = {
-            time
-            for slide, origin in pulses
-            if finite
-            for time in range(_up(finite[0], slide, origin), finite[-1] + 1, slide)
-        }
-    else:
-        times = set(changes)
-    for time in sorted(times):
-        for value in snapshot_at(steps, time).elements():
-            yield value, time
+def _at_pulses(steps: Steps, pulses: Iterable[tuple[int, int]], now: int) -> Iterable[Element]:
+    """Return the snapshot at each pulse, from the first change that is not "since ever".
 
-
-_TO_STREAM: dict[str, Callable[[Steps, Any], Iterable[Element]]] = {
-    "istream": _istream,
-    "dstream": _dstream,
-    "rstream": _rstream,
-}
+    A relation may last for ever, a stream of its snapshots cannot: beyond the largest time of the
+    streams (``now``), a value is repeated up to the last change of its count, and no further.
+    """
+    times = [time for time, _ in steps if time > MIN_TIME]
+    if not times:
+        return
+    last = max(now, times[-1])
+    instants = {p for slide, o in pulses for p in range(_up(times[0], slide, o), last + 1, slide)}
+    for value in {value for _, snapshot in steps for value in snapshot}:
+        counts = [(time, snapshot[value]) for time, snapshot in steps]
+        changes = [time for (_, a), (time, b) in pairwise([(0, 0), *counts]) if a != b]
+        for time in instants:
+            if time <= max(now, *changes):
+                yield from [(value, time)] * snapshot_at(steps, time)[value]
 
 
 # Windows

@@ -171,6 +171,18 @@ def _round(value: Any, digits: int = 0) -> Any:
     return float(whole) if isinstance(value, float) else int(whole)
 
 
+def _whole(function: Callable[[Any], int]) -> Callable[[Any], int]:
+    """FLOOR and CEIL give a BIGINT: NaN becomes 0, what is too large the nearest one."""
+    least, most = -(2**63), 2**63 - 1
+
+    def apply(value: Any) -> int:
+        if isinstance(value, float) and math.isnan(value):
+            return 0
+        return most if value >= most else least if value <= least else function(value)
+
+    return apply
+
+
 def _root(value: float) -> float:
     return math.sqrt(value) if value >= 0 else NAN
 
@@ -199,26 +211,26 @@ def _test(holds: Callable[[int], bool]) -> Callable[[Any, Any], bool]:
 
 
 STRICT: dict[str, Callable[..., Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": _divide,
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": _divide,
     "div": _quotient,
-    "%": _remainder,
+    "mod": _remainder,
     "negate": operator.neg,
-    "=": _test(lambda c: c == 0),
-    "<>": _test(lambda c: c != 0),
-    "<": _test(lambda c: c < 0),
-    "<=": _test(lambda c: c <= 0),
-    ">": _test(lambda c: c > 0),
-    ">=": _test(lambda c: c >= 0),
+    "eq": _test(lambda c: c == 0),
+    "ne": _test(lambda c: c != 0),
+    "lt": _test(lambda c: c < 0),
+    "le": _test(lambda c: c <= 0),
+    "gt": _test(lambda c: c > 0),
+    "ge": _test(lambda c: c >= 0),
     "not": operator.not_,
     "abs": abs,
-    "ceil": math.ceil,
-    "floor": math.floor,
+    "ceil": _whole(math.ceil),
+    "floor": _whole(math.floor),
     "round": _round,
     "sqrt": _root,
-    "pow": math.pow,
+    "power": math.pow,
     "exp": math.exp,
     "sign": lambda x: float((x > 0) - (x < 0)),
     "upper": str.upper,
@@ -295,8 +307,9 @@ LAZY: dict[str, Callable[..., Any]] = {
     "or": _or,
     "in": _in,
     "is_null": lambda a: a() is None,
+    "is_nan": lambda a: compare(a(), NAN) == 0,
     "is_not_null": lambda a: a() is not None,
-    "<=>": lambda a, b: compare(a(), b()) == 0,
+    "eq_null_safe": lambda a, b: compare(a(), b()) == 0,
     "coalesce": _coalesce,
     "nullif": _null_if,
     "greatest": _extreme(1),

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.config import Config
-from penstock.model import INF, MIN_TIME, Batch, Schema
+from penstock.model import MIN_TIME, Batch, Schema
 from penstock.optimizer import optimize
 from penstock.physical.packing import Packer, Progress, pack_table
 from penstock.physical.parcels import REPORT_STAGE, Parcel, read_report
@@ -79,8 +79,7 @@ class LocalEngine:
             self.late[name] += [tuple(r.values()) for r in late.to_pylist()]
             self.progress[name] = packer.finish(final)
             parcels += packer.parcels()
-        beats = {f"table:{name}": INF for name in self._tables}
-        beats |= {f"stream:{n}": p.heartbeat(self.slack) for n, p in self.progress.items()}
+        beats = {n: p.heartbeat(self.slack) for n, p in self.progress.items()}
         now = max((p.max_time for p in self.progress.values()), default=MIN_TIME)
         for stage in range(self.plan.stages):
             passed: list[Parcel] = []
@@ -96,6 +95,7 @@ class LocalEngine:
                     self._storage,
                     self.config,
                     beats,
+                    frozenset(),
                     now,
                 )
             parcels = passed

@@ -1,1 +1,22 @@
-"""CQL text to algebra: the sqlglot dialect, statements and the binder."""
+"""CQL text to algebra: the sqlglot dialect, the grammar, statements and the binder.
+
+script --parse_script--> Parsed (syntax with spans) --bind--> Statement (definitions and plans)
+"""
+
+from penstock.cql.bind import bind, bind_aggregate, bind_query, bind_scalar, bind_window
+from penstock.cql.parse import parse_script
+from penstock.cql.render import aggregate_text, describe, expr_text, render_plan, window_text
+
+__all__ = [
+    "aggregate_text",
+    "bind",
+    "bind_aggregate",
+    "bind_query",
+    "bind_scalar",
+    "bind_window",
+    "describe",
+    "expr_text",
+    "parse_script",
+    "render_plan",
+    "window_text",
+]

@@ -27,11 +27,19 @@ from penstock.errors import QueryError, suggest
 KINDS = ("STREAM", "TABLE", "SINK", "VIEW", "QUERY")
 SHOWN = ("QUERIES", "STREAMS", "TABLES", "VIEWS", "SINKS", "FUNCTIONS")
 LEVELS = ("LOGICAL", "OPTIMIZED", "PHYSICAL")
-_VERBS = (
-    "CREATE, DROP, SELECT, ISTREAM, DSTREAM, RSTREAM, EXPLAIN, PAUSE, RESUME, SHOW, DESCRIBE".split(
-        ", "
-    )
-)
+_VERBS = [
+    "CREATE",
+    "DROP",
+    "SELECT",
+    "ISTREAM",
+    "DSTREAM",
+    "RSTREAM",
+    "EXPLAIN",
+    "PAUSE",
+    "RESUME",
+    "SHOW",
+    "DESCRIBE",
+]
 
 _CLAUSES: dict[str, tuple[str, ...]] = {
     "stream": ("USING", "OPTIONS", "TIMESTAMP", "SLACK", "IDLE", "PRIORITY", "ON", "LATE"),
@@ -70,8 +78,8 @@ class StatementParser(QueryParser):
         """Demand the end of the statement."""
         if self._curr:
             self.fail(
-                f"{self.got()} was not expected here; the statement should be over, or a ';' or ',' "
-                f"is missing before it"
+                f"{self.got()} was not expected here; the statement should be over, or a ';' or "
+                f"',' is missing before it"
             )
 
     def _statement(self) -> StatementSyntax:
@@ -107,8 +115,8 @@ class StatementParser(QueryParser):
         word = self._curr.text
         if self.is_word("INSERT", "UPDATE", "DELETE", "MERGE"):
             self.refuse(
-                f"there is no {word.upper()}; rows come from the source of a stream, answers go to a "
-                f"sink with CREATE QUERY .. INTO"
+                f"there is no {word.upper()}; rows come from the source of a stream, answers go to "
+                f"a sink with CREATE QUERY .. INTO"
             )
         self.fail(f"a statement cannot begin with {self.got()}; {suggest(word, _VERBS)}")
 
@@ -129,8 +137,8 @@ class StatementParser(QueryParser):
             return ExplainSyntax(level, name, None, self.since(start))
         if not self.starts_query():
             self.fail(
-                f"EXPLAIN must be followed by QUERY name or by a query, got {self.got()}; before it "
-                f"may stand LOGICAL, OPTIMIZED or PHYSICAL"
+                f"EXPLAIN must be followed by QUERY name or by a query, got {self.got()}; before "
+                f"it may stand LOGICAL, OPTIMIZED or PHYSICAL"
             )
         return ExplainSyntax(level, None, self.query(), self.since(start))
 
@@ -159,16 +167,14 @@ class StatementParser(QueryParser):
             if kind != "sink":
                 columns = self._columns(kind, name)
             self._clauses(kind, name, clauses)
-        return CreateSyntax(
-            kind, name, if_not_exists, columns, clauses, query, self.since(start)
-        )
+        return CreateSyntax(kind, name, if_not_exists, columns, clauses, query, self.since(start))
 
     def _columns(self, kind: str, name: Name) -> tuple[ColumnSyntax, ...]:
         opened = self.here()[0]
         if not self.sign(TokenType.L_PAREN):
             self.fail(
-                f"CREATE {kind.upper()} {name.text} must be followed by its columns in parentheses, "
-                f"such as (id INT, t TIMESTAMP), got {self.got()}"
+                f"CREATE {kind.upper()} {name.text} must be followed by its columns in "
+                f"parentheses, such as (id INT, t TIMESTAMP), got {self.got()}"
             )
         columns = [self._column_definition()]
         while self.sign(TokenType.COMMA):
@@ -190,14 +196,14 @@ class StatementParser(QueryParser):
             if not self.is_word(*allowed):
                 listed = ", ".join(_CLAUSE_TEXT.get(c, c) for c in allowed)
                 self.fail(
-                    f"{self.got()} is not a clause of CREATE {kind.upper()}; its clauses are {listed}"
+                    f"{self.got()} is not a clause of CREATE {kind.upper()}; its clauses are "
+                    f"{listed}"
                 )
             text = _CLAUSE_TEXT.get(word, word)
             if word in clauses:
                 self.fail(f"{text} can be said once, got it twice")
             self._advance()
             clauses[word] = _READERS[word](self)
-            clauses[f"{word} span"] = (self._prev.start, self._prev.end + 1)
 
     def _using(self) -> Name:
         token = self._curr

@@ -1,17 +1,17 @@
 """The grammar of queries: SELECT blocks, set operations, FROM items, joins and windows.
 
-    query  := [WITH name AS (query), ..] body [ORDER BY ..] [LIMIT k]
-    body   := term ((UNION | EXCEPT | MINUS) [ALL | DISTINCT] term)*
-    term   := block (INTERSECT [ALL | DISTINCT] block)*
-    block  := SELECT .. | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
-    item   := (name | (query) | ISTREAM (query)) [window] [[AS] alias] [window]
+query  := [WITH name AS (query), ..] body [ORDER BY ..] [LIMIT k]
+body   := term ((UNION | EXCEPT | MINUS) [ALL | DISTINCT] term)*
+term   := block (INTERSECT [ALL | DISTINCT] block)*
+block  := SELECT .. | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
+item   := (name | (query) | ISTREAM (query)) [window] [[AS] alias] [window]
 """
 
 from __future__ import annotations
 
 from sqlglot.tokens import TokenType
 
-from penstock.cql.dialect import ExpressionParser
+from penstock.cql.expressions import ExpressionParser
 from penstock.cql.syntax import (
     Body,
     Duration,
@@ -34,7 +34,8 @@ _OUTER = {
     "LEFT": "a LEFT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
     "RIGHT": "a RIGHT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
     "FULL": "a FULL JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "ASOF": "an ASOF JOIN; join with a window such as [PARTITION BY k ROWS 1], the latest row of each k",
+    "ASOF": "an ASOF JOIN; join with a window such as [PARTITION BY k ROWS 1], the latest row of "
+    "each k",
     "SEMI": "a SEMI JOIN; join with a sub-query that gives each key once (SELECT DISTINCT)",
     "ANTI": "an ANTI JOIN; use EXCEPT",
     "NATURAL": "a NATURAL JOIN; name the columns with USING (..)",
@@ -44,8 +45,8 @@ _OUTER = {
 _WINDOW_WORDS = ("ROWS", "RANGE", "NOW", "AFTER", "BEFORE", "FIXED", "SESSION")
 
 WINDOW_FORMS = (
-    "[ROWS N], [RANGE T], [RANGE T SLIDE D], [PARTITION BY c ROWS N], [NOW], [AFTER x], [BEFORE x], "
-    "[FIXED M] or [SESSION G]"
+    "[ROWS N], [RANGE T], [RANGE T SLIDE D], [PARTITION BY c ROWS N], [NOW], [AFTER x], [BEFORE "
+    "x], [FIXED M] or [SESSION G]"
 )
 
 
@@ -139,7 +140,9 @@ class QueryParser(ExpressionParser):
             self.close(TokenType.R_PAREN, ")", start)
             return inner
         if not self.accept("SELECT"):
-            self.fail(f"a query must begin with SELECT, ISTREAM, DSTREAM or RSTREAM, got {self.got()}")
+            self.fail(
+                f"a query must begin with SELECT, ISTREAM, DSTREAM or RSTREAM, got {self.got()}"
+            )
         distinct = self.accept("DISTINCT")
         if not distinct:
             self.accept("ALL")
@@ -227,8 +230,8 @@ class QueryParser(ExpressionParser):
         token = self._curr
         if not token or token.token_type != TokenType.NUMBER or not token.text.isdigit():
             self.fail(f"LIMIT must be followed by a whole number, got {self.got()}")
-        if int(token.text) == 0:
-            self.fail("LIMIT must be 1 or more, got 0")
+        if not 1 <= int(token.text) < 2**31:
+            self.fail(f"LIMIT must be from 1 to {2**31 - 1}, got {token.text}")
         self._advance()
         return int(token.text)
 
@@ -265,7 +268,8 @@ class QueryParser(ExpressionParser):
         if window and second:
             self.fail("an item of FROM can have one window, got two", second.span)
         span = self.since(start)
-        on, using = None, ()
+        on: object | None = None
+        using: tuple[Name, ...] = ()
         if join == "inner":
             on, using = self._condition()
         elif join == "cross" and self.is_word("ON", "USING"):
@@ -283,8 +287,8 @@ class QueryParser(ExpressionParser):
             self._advance()
             if not self.starts_query():
                 self.refuse(
-                    "a parenthesis in FROM must hold a query: (SELECT ..); join the items one after "
-                    "the other instead"
+                    "a parenthesis in FROM must hold a query: (SELECT ..); join the items one "
+                    "after the other instead"
                 )
             inner = self.query()
             self.close(TokenType.R_PAREN, ")", start)
@@ -294,7 +298,8 @@ class QueryParser(ExpressionParser):
         name = self.name("the name of a stream, table or view, or a sub-query,")
         if self._opens(self._curr):
             self.refuse(
-                f"there are no table functions such as {name.text}(..); declare a stream, table or view"
+                f"there are no table functions such as {name.text}(..); declare a stream, table "
+                f"or view"
             )
         if self._curr and self._curr.token_type == TokenType.DOT:
             self.fail(f"names have one part, got '{name.text}.'")
@@ -365,8 +370,8 @@ class QueryParser(ExpressionParser):
             and not self._is_plain_word()
         ):
             self.fail(
-                f"PARTITION BY takes names of columns, got an expression at {self.got()}; compute it "
-                f"in a sub-query"
+                f"PARTITION BY takes names of columns, got an expression at {self.got()}; compute "
+                f"it in a sub-query"
             )
         return name
 
@@ -406,8 +411,8 @@ class QueryParser(ExpressionParser):
             value = -int(token.text) if negative else int(token.text)
             return TimePoint(value, self.since(start))
         self.fail(
-            f"{word} must be followed by a point in time such as '2024-01-31 12:00:00' or, where time "
-            f"is counted in integers, 100; got {self.got()}"
+            f"{word} must be followed by a point in time such as '2024-01-31 12:00:00' or, where "
+            f"time is counted in integers, 100; got {self.got()}"
         )
 
 

@@ -52,9 +52,7 @@ class Scope:
     def hide(self, indices: Iterable[int]) -> Scope:
         """Return the scope with some columns reachable only by ``item.column``."""
         gone = set(indices)
-        return Scope(
-            tuple(replace(c, hidden=True) if c.index in gone else c for c in self.columns)
-        )
+        return Scope(tuple(replace(c, hidden=True) if c.index in gone else c for c in self.columns))
 
     def moved(self, mapping: dict[int, int]) -> Scope:
         """Return the scope with other positions."""
@@ -73,7 +71,8 @@ class Scope:
         found = tuple(c for c in self.columns if c.qualifier.lower() == qualifier.text.lower())
         if not found:
             source.fail(
-                f"there is no '{qualifier.text}' in FROM; {suggest(qualifier.text, self.qualifiers)}",
+                f"there is no '{qualifier.text}' in FROM; "
+                f"{suggest(qualifier.text, self.qualifiers)}",
                 qualifier.span,
             )
         return found
@@ -89,7 +88,9 @@ class Scope:
         if not found:
             where = f" in '{qualifier.text}'" if qualifier else ""
             names = [c.name for c in among]
-            source.fail(f"there is no column '{name.text}'{where}; {suggest(name.text, names)}", span)
+            source.fail(
+                f"there is no column '{name.text}'{where}; {suggest(name.text, names)}", span
+            )
         if len(found) > 1:
             choices = sorted({f"{c.qualifier}.{c.name}" for c in found if c.qualifier})
             if len(choices) == len(found):

@@ -7,7 +7,7 @@ above them (queries, windows, statements) is one of the classes below.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Span: TypeAlias = tuple[int, int]
@@ -30,7 +30,7 @@ def span_of(node: Scalar) -> Span:
 
 @dataclass(frozen=True)
 class Name:
-    """A name as it was typed; ``quoted`` names are never words of the language."""
+    """A name, or another piece of text, as it was typed."""
 
     text: str
     span: Span
@@ -221,7 +221,6 @@ class Parsed:
     syntax: StatementSyntax
     script: str
     span: Span
-    notes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def sql(self) -> str:

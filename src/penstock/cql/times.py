@@ -1,13 +1,13 @@
 """Windows and durations in chronons: `WindowSyntax` to `WindowSpec`.
 
-A stream counts time either in microseconds (its time column is a TIMESTAMP) or in the integers of its
-time column.  A derived relation counts as its sources do; the two kinds do not mix in one query.
+A stream counts time either in microseconds (its time column is a TIMESTAMP) or in the integers of
+its time column.  A derived relation counts as its sources do; the two kinds do not mix in one
+query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from decimal import Decimal
 
 import pyarrow as pa
@@ -15,8 +15,10 @@ import pyarrow as pa
 from penstock.algebra import Node, Scan, TableScan, walk
 from penstock.cql.source import Source
 from penstock.cql.syntax import Duration, Name, Span, TimePoint, WindowClause, WindowSyntax
-from penstock.errors import suggest
-from penstock.model import INF, Schema
+from penstock.errors import DataError, suggest
+from penstock.expr.casts import cast_value
+from penstock.expr.types import STRING
+from penstock.model import INF, MIN_TIME, TIMESTAMP, Schema
 from penstock.windows import WindowSpec
 
 MICROSECONDS: dict[str, int] = {
@@ -29,10 +31,10 @@ MICROSECONDS: dict[str, int] = {
     "WEEK": 604_800_000_000,
 }
 
+_MOST_ROWS = 1 << 60
+
 STAMPS = "timestamps"
 INTEGERS = "integers"
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def kind_of_type(found: pa.DataType) -> str:
@@ -123,17 +125,6 @@ def seconds(source: Source, duration: Duration, word: str) -> float:
     return float(micros / 1_000_000)
 
 
-def parse_timestamp(text: str) -> int | None:
-    """Return ISO text as microseconds since the epoch, UTC unless it says otherwise, or None."""
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    delta = moment - _EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-
-
 def instant(source: Source, point: TimePoint, kind: str, owner: str) -> int:
     """Return a point in time in chronons."""
     if isinstance(point.value, int):
@@ -143,6 +134,8 @@ def instant(source: Source, point: TimePoint, kind: str, owner: str) -> int:
                 f"'2024-01-31 12:00:00', got {point.value}",
                 point.span,
             )
+        if not MIN_TIME < point.value < INF:
+            source.fail(f"a point in time must fit BIGINT, got {point.value}", point.span)
         return point.value
     if kind == INTEGERS:
         source.fail(
@@ -150,13 +143,13 @@ def instant(source: Source, point: TimePoint, kind: str, owner: str) -> int:
             f"'{point.value}'",
             point.span,
         )
-    found = parse_timestamp(point.value)
-    if found is None:
+    try:
+        return int(cast_value(point.value, STRING, TIMESTAMP))
+    except DataError:
         source.fail(
             f"a point in time must be written as 'YYYY-MM-DD HH:MM:SS', got '{point.value}'",
             point.span,
         )
-    return found
 
 
 class WindowBinder:
@@ -204,20 +197,20 @@ class WindowBinder:
         if words and words not in _COMBINATIONS:
             listed = " and ".join(window.clauses)
             self.source.fail(
-                f"{listed} cannot stand together in one window; what can is ROWS with RANGE, and AFTER "
-                f"with BEFORE",
+                f"{listed} cannot stand together in one window; what can is ROWS with RANGE, and "
+                f"AFTER with BEFORE",
                 window.span,
             )
         if window.partition_by and not words & {"ROWS", "SESSION"}:
             self.source.fail(
-                f"PARTITION BY changes nothing for {' and '.join(words) or 'START'}; use it with ROWS "
-                f"or SESSION, or leave it out",
+                f"PARTITION BY changes nothing for {' and '.join(words) or 'START'}; use it with "
+                f"ROWS or SESSION, or leave it out",
                 window.span,
             )
         if {"ROWS", "RANGE"} <= words and window.clauses["RANGE"].slide:
             self.source.refuse(
-                "a window by ROWS and RANGE together slides by rows only: ROWS N SLIDE M RANGE T; got "
-                "a SLIDE after RANGE",
+                "a window by ROWS and RANGE together slides by rows only: ROWS N SLIDE M RANGE T; "
+                "got a SLIDE after RANGE",
                 window.span,
             )
         after, before = window.clauses.get("AFTER"), window.clauses.get("BEFORE")
@@ -227,19 +220,22 @@ class WindowBinder:
                 self.source.fail("AFTER must not be later than BEFORE", window.span)
 
     def _partition(self, window: WindowSyntax) -> tuple[int, ...]:
-        return tuple(find_column(self.source, self.schema, n, self.owner) for n in window.partition_by)
+        return tuple(
+            find_column(self.source, self.schema, n, self.owner) for n in window.partition_by
+        )
 
     def _rows(self, value: Duration | TimePoint) -> int:
         assert isinstance(value, Duration)
         if value.unit is not None:
             self.source.fail(
-                f"ROWS counts elements and has no unit, got {self.source.text(value.span)}; use RANGE "
-                f"for a time",
+                f"ROWS counts elements and has no unit, got {self.source.text(value.span)}; use "
+                f"RANGE for a time",
                 value.span,
             )
-        if not value.number.isdigit() or int(value.number) == 0:
+        if not value.number.isdigit() or not 1 <= int(value.number) <= _MOST_ROWS:
             self.source.fail(
-                f"a number of rows must be a whole number of 1 or more, got {value.number}", value.span
+                f"a number of rows must be a whole number from 1 to 2**60, got {value.number}",
+                value.span,
             )
         return int(value.number)
 
@@ -277,7 +273,9 @@ def find_column(source: Source, schema: Schema, name: Name, owner: str) -> int:
     """Return the position of a column by name, whatever its case."""
     found = [i for i, f in enumerate(schema.fields) if f.name.lower() == name.text.lower()]
     if not found:
-        source.fail(f"{owner} has no column '{name.text}'; {suggest(name.text, schema.names)}", name.span)
+        source.fail(
+            f"{owner} has no column '{name.text}'; {suggest(name.text, schema.names)}", name.span
+        )
     if len(found) > 1:
         source.fail(
             f"{owner} has {len(found)} columns '{name.text}'; give them different names with AS",

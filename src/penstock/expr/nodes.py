@@ -1,8 +1,8 @@
 """The bound scalar expression tree: what the binder makes and both evaluators read.
 
-Five node classes and no more.  Every node knows its Arrow type.  Operators such as ``+``, ``AND`` or
-``=`` are `Call` with a name from the function table (`penstock.expr.functions`), so that adding a
-function touches one table and nothing else.
+Five node classes and no more.  Every node knows its Arrow type.  Operators such as ``+``, ``AND``
+or ``=`` are `Call` with a name from the function table (`penstock.expr.functions`), so that adding
+a function touches one table and nothing else.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Case:
-    """``CASE WHEN .. THEN .. ELSE .. END``; a branch is evaluated only where its condition holds."""
+    """``CASE WHEN .. THEN .. ELSE .. END``; a branch is evaluated only where it applies."""
 
     branches: tuple[tuple[Expr, Expr], ...]
     otherwise: Expr
@@ -64,10 +64,10 @@ Expr: TypeAlias = Column | Literal | Cast | Call | Case
 class AggregateCall:
     """One aggregate of a ``GROUP BY``.
 
-    ``name`` is one of count, sum, avg, min, max, var_samp, var_pop, stddev_samp, stddev_pop, count_distinct.
-    ``arg`` is None for ``COUNT(*)``; nulls of ``arg`` are skipped.
-    ``type``: count and count_distinct int64; sum int64 for integers, float64 for floats; avg and the
-    variances float64; min and max the type of ``arg``.
+    ``name`` is one of count, sum, avg, min, max, var_samp, var_pop, stddev_samp, stddev_pop,
+    count_distinct.  ``arg`` is None for ``COUNT(*)``; nulls of ``arg`` are skipped.
+    ``type``: count and count_distinct int64; sum int64 for integers, float64 for floats; avg and
+    the variances float64; min and max the type of ``arg``.
     """
 
     name: str

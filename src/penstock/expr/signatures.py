@@ -1,21 +1,22 @@
 """What a function is, and the rules that say which arguments it takes.
 
 A `Rule` looks at the arguments and returns the type each must be converted to and the type of the
-result, or raises `Mismatch` with what it wanted.  Rules are built from `Kind`s: a kind says in words
-what it accepts and into which type it converts.
+result, or raises `Mismatch` with what it wanted.  Rules are built from `Kind`s: a kind says in
+words what it accepts and into which type it converts.
 
-Both implementations of a function take the arguments in order.  The Arrow one gets arrays or scalars,
-at least one array among them, of exactly the types of the rule; the Spark one gets the module
-``pyspark.sql.functions`` first and then columns, so that this room does not import pyspark.  Positions
-in ``constants`` must be literals and arrive as plain Python values in both.
+Both implementations of a function take the arguments in order.  The Arrow one gets arrays or
+scalars, at least one array among them, of exactly the types of the rule; the Spark one gets the
+module ``pyspark.sql.functions`` first and then columns, so that this room does not import pyspark.
+Positions in ``constants`` must be literals; they reach the Arrow implementation as plain Python
+values (times as their integer count) and the Spark one as literal columns.
 
-A function without a Spark implementation is evaluated only by Arrow: the two would not agree in every
-bit (the exponential function of Java and of C, for instance), and a query has one meaning.
+A function without a Spark implementation is evaluated only by Arrow: the two would not agree in
+every bit (the exponential function of Java and of C, for instance), and a query has one meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -61,7 +62,7 @@ class Function:
     spark: Callable[..., Any] | None
     doc: str
     aliases: tuple[str, ...] = ()
-    constants: tuple[int, ...] = ()
+    constants: Container[int] = ()
     total: bool = True
     advice: str = ""
 
@@ -130,7 +131,7 @@ def takes(
     optional: int = 0,
     more: Kind | None = None,
 ) -> Rule:
-    """Arguments one by one; the last ``optional`` may be missing; ``more`` may be repeated after."""
+    """Arguments one by one; the last ``optional`` may be missing; ``more`` may follow, repeated."""
 
     def rule(args: Sequence[Expr]) -> tuple[Types, pa.DataType]:
         least = len(kinds) - optional

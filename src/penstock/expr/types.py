@@ -91,7 +91,9 @@ def parse_type(text: str) -> pa.DataType:
     if name in _INSTEAD:
         raise QueryError(f"a type must be one that Penstock has, got {words}; use {_INSTEAD[name]}")
     if name in _PARSED:
-        raise QueryError(f"the type {name} must stand without '({length})', got {words}; use {name}")
+        raise QueryError(
+            f"the type {name} must stand without '({length})', got {words}; use {name}"
+        )
     raise QueryError(
         f"a type must be one that Penstock has, got {words}; {suggest(name, NAMES.values())}"
     )

@@ -2,7 +2,8 @@
 
 With ``b`` births and ``d`` deaths of a value at an instant, its count changes by ``b - d``; so
 ``min(b, d)`` of each are struck out, and what remains are only births or only deaths.  Values are
-compared by their 128-bit hashes.
+compared by their 128-bit hashes.  Most births and deaths have no counterpart; a table of bits, one
+per hash of time (and value), tells that without sorting, and only the others are looked at closely.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.keys import Keys, codes, hash_columns
-from penstock.model import I64, Batch, Ends, Mask
+from penstock.model import I64, U64, Batch, Ends, Mask
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number that spreads small differences over the upper bits of a product."""
 
 
 def without_ghosts(rows: Batch, ends: Ends) -> Batch:
@@ -38,13 +42,11 @@ def net_changes(born: Batch, died: Batch) -> tuple[Mask, Mask]:
 
 
 def shared_times(birth: I64, death: I64) -> tuple[Mask, Mask]:
-    """Return which births and deaths happen at an instant that has both; only these can cancel."""
-    if len(birth) == 0 or len(death) == 0:
-        return np.zeros(len(birth), bool), np.zeros(len(death), bool)
-    low, high = max(birth.min(), death.min()), min(birth.max(), death.max())
-    if low > high:
-        return np.zeros(len(birth), bool), np.zeros(len(death), bool)
-    return _among(birth, np.unique(death)), _among(death, np.unique(birth))
+    """Return which births and deaths may happen at an instant that has both.
+
+    The others cannot cancel; some of those returned may not either.
+    """
+    return _may_meet(birth.view(np.uint64), death.view(np.uint64))
 
 
 def cancel(births: Keys, birth: I64, deaths: Keys, death: I64) -> tuple[Mask, Mask]:
@@ -52,6 +54,23 @@ def cancel(births: Keys, birth: I64, deaths: Keys, death: I64) -> tuple[Mask, Ma
     stay_born, stay_dead = np.ones(len(birth), bool), np.ones(len(death), bool)
     if len(birth) == 0 or len(death) == 0:
         return stay_born, stay_dead
+    some, others = (
+        np.flatnonzero(mask)
+        for mask in _may_meet(
+            births.high ^ (birth.view(np.uint64) * _SPREAD),
+            deaths.high ^ (death.view(np.uint64) * _SPREAD),
+        )
+    )
+    if len(some) == 0:
+        return stay_born, stay_dead
+    stay_born[some], stay_dead[others] = _strike(
+        births.take(some), birth[some], deaths.take(others), death[others]
+    )
+    return stay_born, stay_dead
+
+
+def _strike(births: Keys, birth: I64, deaths: Keys, death: I64) -> tuple[Mask, Mask]:
+    stay_born, stay_dead = np.ones(len(birth), bool), np.ones(len(death), bool)
     both = Keys.concat([births, deaths])
     time = np.concatenate([birth, death])
     lanes = (pa.array(both.high), pa.array(both.low), pa.array(time))
@@ -68,11 +87,18 @@ def cancel(births: Keys, birth: I64, deaths: Keys, death: I64) -> tuple[Mask, Ma
     return stay_born, stay_dead
 
 
-def _among(times: I64, known: I64) -> Mask:
-    at = np.searchsorted(known, times)
-    at[at == len(known)] = 0
-    found: Mask = known[at] == times
-    return found
+def _may_meet(a: U64, b: U64) -> tuple[Mask, Mask]:
+    """Return which of ``a`` are perhaps in ``b``, and the reverse; equal numbers always are."""
+    if len(a) == 0 or len(b) == 0:
+        return np.zeros(len(a), bool), np.zeros(len(b), bool)
+    bits = min(max((8 * max(len(a), len(b))).bit_length(), 8), 24)
+    shift = np.uint64(64 - bits)
+    at_a = ((a * _SPREAD) >> shift).astype(np.int64)
+    at_b = ((b * _SPREAD) >> shift).astype(np.int64)
+    in_a, in_b = np.zeros(1 << bits, bool), np.zeros(1 << bits, bool)
+    in_a[at_a] = True
+    in_b[at_b] = True
+    return in_b[at_a], in_a[at_b]
 
 
 def _occurrence(code: I64) -> I64:

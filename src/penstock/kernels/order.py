@@ -88,7 +88,7 @@ def group_order(keys: Keys, order: I64 | None) -> tuple[I64, I64]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     if order is not None:
         keys = keys.take(order)
-    by_key = np.argsort(keys.high, kind="stable")
+    by_key = hash_order(keys.high)
     high, low = keys.high[by_key], keys.low[by_key]
     new = _changes(high)
     if (low[1:] != low[:-1])[~new[1:]].any():  # two keys share one lane: sort by both
@@ -96,6 +96,22 @@ def group_order(keys: Keys, order: I64 | None) -> tuple[I64, I64]:
         high, low = keys.high[by_key], keys.low[by_key]
         new = _changes(high) | _changes(low)
     return (by_key if order is None else order[by_key]), np.flatnonzero(new)
+
+
+def hash_order(hashes: U64) -> I64:
+    """Return the stable order of hashes; many times faster than sorting positions.
+
+    The upper bits of each hash and its position make one integer, which is sorted as it is.  Two
+    hashes with equal upper bits whose rows are mixed show as a descent; then positions are sorted.
+    """
+    bits = np.uint64(max(1, (len(hashes) - 1).bit_length()))
+    packed = (hashes >> bits << bits) | np.arange(len(hashes), dtype=np.uint64)
+    packed.sort()
+    order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    in_order = hashes[order]
+    if (in_order[1:] < in_order[:-1]).any():
+        return np.argsort(hashes, kind="stable")
+    return order
 
 
 def key_ranges(high: U64, low: U64, keys: Keys) -> tuple[I64, I64]:
@@ -173,15 +189,18 @@ def _integers(column: pa.Array) -> I64:
         return to_mask(column).astype(np.int64)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
         return _string_ranks(column)
-    if column.null_count:
-        column = column.fill_null(pa.scalar(0, pa.int64()).cast(kind))
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        column = column.view(pa.int64() if pa.types.is_timestamp(kind) else pa.int32())
+        kind = column.type
+    if column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        column = column.fill_null(0)
     if pa.types.is_floating(kind):
         numbers = to_numpy(column).astype(np.float64) + 0.0
         numbers[np.isnan(numbers)] = np.nan
         bits = numbers.view(np.int64)
         ordered: I64 = bits ^ ((bits >> 63) & _POSITIVE)
         return ordered
-    if pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+    if pa.types.is_integer(kind):
         integers: I64 = to_numpy(column).astype(np.int64)
         return integers
     raise NotSupportedError(f"a value of type {kind} has no order; cast it to STRING first")

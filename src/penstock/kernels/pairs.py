@@ -84,17 +84,13 @@ def merge_order(high: U64) -> I64:
     return np.argsort(high & _BUCKET, kind="stable")
 
 
-def is_pure(high: U64, low: U64) -> bool:
-    """Whether all rows of a bucket have the same key."""
-    same = (high[1:] & _BUCKET) == (high[:-1] & _BUCKET)
-    other = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-    return not bool((same & other).any())
-
-
-def has_stairs(high: U64, end: I64) -> bool:
-    """Whether ends never descend inside a bucket."""
-    same = (high[1:] & _BUCKET) == (high[:-1] & _BUCKET)
-    return not bool((same & (end[1:] < end[:-1])).any())
+def shape(high: U64, low: U64, end: I64) -> tuple[bool, bool]:
+    """Return whether a sorted side is pure, and whether it has stairs."""
+    gap = high[1:] ^ high[:-1]
+    same = np.flatnonzero(gap <= _INDEX)
+    following = same + 1
+    pure = not gap[same].any() and bool((low[following] == low[same]).all())
+    return pure, bool((end[following] >= end[same]).all())
 
 
 def match(probe: Ordered, run: Ordered, block: int) -> Iterator[tuple[I64, I64]]:
@@ -116,11 +112,11 @@ def match(probe: Ordered, run: Ordered, block: int) -> Iterator[tuple[I64, I64]]
         if test_end and run.stairs:
             first = _bisect(run.end, probe.start[rows], first, last, inclusive=True)
             test_end = False
-        some = first < last
-        if not some.all():
+        some = np.flatnonzero(first < last)
+        if len(some) < len(rows):
             rows, first, last = rows[some], first[some], last[some]
     for owner, position in blocks(first, last, block):
-        row = rows[owner]
+        row = owner if len(rows) == len(probe) else rows[owner]
         keep: Mask | None = None
         if not run.pure:
             keep = run.low[position] == probe.low[row]
@@ -131,22 +127,23 @@ def match(probe: Ordered, run: Ordered, block: int) -> Iterator[tuple[I64, I64]]
         if test_end:
             overlap = probe.start[row] < run.end[position]
             keep = overlap if keep is None else keep & overlap
-        if keep is not None and not keep.all():
-            row, position = row[keep], position[keep]
+        if keep is not None:
+            kept = np.flatnonzero(keep)
+            if len(kept) < len(row):
+                row, position = row[kept], position[kept]
         if len(row):
             yield row, position
 
 
 def blocks(first: I64, last: I64, size: int) -> Iterator[tuple[I64, I64]]:
-    """Expand ranges ``[first[i], last[i])`` into (i, position), at most ``size`` at a time."""
+    """Expand ranges ``[first[i], last[i])``, none empty, into (i, position), ``size`` at a time."""
     if len(first) == 0:
         return
     counts = last - first
     after = np.cumsum(counts)
     total = int(after[-1])
     if total <= size:
-        if total:
-            yield _expand(0, first, counts)
+        yield _expand(0, first, counts)
         return
     for low in range(0, total, size):
         high = min(low + size, total)
@@ -159,12 +156,18 @@ def blocks(first: I64, last: I64, size: int) -> Iterator[tuple[I64, I64]]:
 
 
 def _expand(offset: int, first: I64, counts: I64) -> tuple[I64, I64]:
-    owner = np.arange(offset, offset + len(first))
-    if int(counts.max()) == 1 and int(counts.min()) == 1:
-        return owner, first
+    """Expand non-empty ranges by running sums: cheaper than repeating."""
     after = np.cumsum(counts)
-    position = np.arange(int(after[-1])) + np.repeat(first - (after - counts), counts)
-    return np.repeat(owner, counts), position
+    total = int(after[-1])
+    if total == len(first):
+        return np.arange(offset, offset + total), first
+    owner = np.zeros(total, np.int64)
+    position = np.ones(total, np.int64)
+    owner[0], position[0] = offset, first[0]
+    turns = after[:-1]
+    owner[turns] = 1
+    position[turns] = first[1:] - (first[:-1] + counts[:-1] - 1)
+    return np.cumsum(owner, out=owner), np.cumsum(position, out=position)
 
 
 def _candidates(probe: Ordered, run: Ordered) -> tuple[I64, I64, I64]:
@@ -172,21 +175,21 @@ def _candidates(probe: Ordered, run: Ordered) -> tuple[I64, I64, I64]:
     new = np.ones(len(probe), bool)
     new[1:] = (probe.high[1:] != probe.high[:-1]) | (probe.low[1:] != probe.low[:-1])
     heads = np.flatnonzero(new)
-    high, low = probe.high[heads], probe.low[heads]
+    high = probe.high[heads]
     first = np.searchsorted(run.high, high & _BUCKET)
-    at = np.minimum(first, len(run) - 1)
+    there = run.high[np.minimum(first, len(run) - 1)]
     if run.pure:
-        hit = (run.high[at] == high) & (run.low[at] == low)
+        hit = np.flatnonzero(there == high)
+        hit = hit[run.low[first[hit]] == probe.low[heads[hit]]]
     else:
-        hit = (run.high[at] & _BUCKET) == (high & _BUCKET)
-    sizes = np.diff(heads, append=len(probe))
-    if hit.all():
-        rows = np.arange(len(probe))
-    else:
-        rows = np.flatnonzero(np.repeat(hit, sizes))
-        first, high, sizes = first[hit], high[hit], sizes[hit]
-    last = np.searchsorted(run.high, high | _INDEX, "right")
-    return rows, np.repeat(first, sizes), np.repeat(last, sizes)
+        hit = np.flatnonzero((there ^ high) <= _INDEX)
+    sizes = np.diff(heads, append=len(probe))[hit]
+    first = first[hit]
+    last = np.searchsorted(run.high, high[hit] | _INDEX, "right")
+    if len(hit) == len(probe):
+        return heads, first, last
+    owner, rows = _expand(0, heads[hit], sizes) if len(hit) else (hit, hit)
+    return rows, first[owner], last[owner]
 
 
 def _bisect(column: I64, key: I64, first: I64, last: I64, inclusive: bool) -> I64:

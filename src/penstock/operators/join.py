@@ -136,7 +136,7 @@ class JoinOperator(SlicedOperator):
         """Make result rows of pairs of positions."""
         left_end, left_holder = self._ends_of(0, left, in_left, told)
         right_end, right_holder = self._ends_of(1, right, in_right, told)
-        start = np.maximum(left.numbers("_start")[in_left], right.numbers("_start")[in_right])
+        start = self._starts(left, in_left, right, in_right)
         end = np.minimum(left_end, right_end)
         keep: Mask | None = None
         if left_holder is not None or right_holder is not None:
@@ -153,10 +153,19 @@ class JoinOperator(SlicedOperator):
             right_holder = None if right_holder is None else right_holder[keep]
         if len(start) == 0:
             return
-        holder = self._holders(left_holder, right_holder, end, until)
+        shared = left.stats.get("shared", 0) or right.stats.get("shared", 0)
+        holder = self._holders(left_holder, right_holder, bool(shared), end, until)
         columns = self._take(left, in_left, range(self._width))
         columns += self._take(right, in_right, range(len(self.input_types[1])))
         yield Batch(tuple(columns), start, end, holder)
+
+    def _starts(self, left: Piece, in_left: I64, right: Piece, in_right: I64) -> I64:
+        """Return the later start of each pair; that of an old row is below ``since``."""
+        starts: list[I64] = []
+        for piece, at in ((left, in_left), (right, in_right)):
+            if piece.stats["max_start"] >= self.since:
+                starts.append(piece.numbers("_start")[at])
+        return starts[0] if len(starts) == 1 else np.maximum(starts[0], starts[1])
 
     def _ends_of(self, port: int, piece: Piece, at: I64, told: Ends) -> tuple[I64, I64 | None]:
         """Return the ends as far as known, and the holders: None if no row of the piece has one.
@@ -187,8 +196,14 @@ class JoinOperator(SlicedOperator):
             for c in columns
         ]
 
-    def _holders(self, left: I64 | None, right: I64 | None, end: I64, until: int) -> I64:
-        """Return the holder of each result; two open parents get a child."""
+    def _holders(
+        self, left: I64 | None, right: I64 | None, shared: bool, end: I64, until: int
+    ) -> I64:
+        """Return the holder of each result; two open parents get a child.
+
+        Results of the same two parents share their child; unless holders are ``shared`` by several
+        rows of a side, there are none.
+        """
         if left is None or right is None:
             one = right if left is None else left
             if one is None:
@@ -196,16 +211,22 @@ class JoinOperator(SlicedOperator):
             return np.where(end <= until, 0, one)
         holder = np.where(end <= until, 0, np.where(left == 0, right, left))
         both = np.flatnonzero((holder != 0) & (right != 0) & (left != right) & (left != 0))
-        if len(both):
-            order = both[np.lexsort((right[both], left[both]))]
-            left, right = left[order], right[order]
-            new = np.ones(len(order), bool)
-            new[1:] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
-            first = np.flatnonzero(new)
-            child = self.context.new_holders(len(first))
-            holder[order] = child[np.cumsum(new) - 1]
-            over = np.maximum.reduceat(end[order], first)
-            self._children.add(left[first], right[first], child, over)
+        if len(both) == 0:
+            return holder
+        if not shared:
+            child = self.context.new_holders(len(both))
+            holder[both] = child
+            self._children.add(left[both], right[both], child, end[both])
+            return holder
+        order = both[np.lexsort((right[both], left[both]))]
+        left, right = left[order], right[order]
+        new = np.ones(len(order), bool)
+        new[1:] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
+        first = np.flatnonzero(new)
+        child = self.context.new_holders(len(first))
+        holder[order] = child[np.cumsum(new) - 1]
+        over = np.maximum.reduceat(end[order], first)
+        self._children.add(left[first], right[first], child, over)
         return holder
 
 

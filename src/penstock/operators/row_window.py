@@ -38,7 +38,7 @@ import pyarrow as pa
 from penstock.errors import NotSupportedError
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.order import group_order, key_ranges, search_within, time_order
-from penstock.kernels.steps import group_starts, ranges
+from penstock.kernels.steps import ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.runs.keyed import KeyedState
@@ -71,20 +71,25 @@ class _Groups:
 
     def completion(self, group: I64, block: I64) -> I64:
         """Return when a group completed a block, ``INF`` where it did not do so in this slice."""
-        known = block < self.new[group]
-        at = np.where(known, self.offset[group] + block - self.old[group], 0)
-        if len(self.completed) == 0:
-            return np.full(len(group), INF, np.int64)
-        return np.where(known, self.completed[at], INF)
+        result = np.full(len(group), INF, np.int64)
+        known = np.flatnonzero(block < self.new[group])
+        at = (self.offset - self.old)[group[known]] + block[known]
+        result[known] = self.completed[at]
+        return result
 
 
 @dataclass(frozen=True)
 class _Elements:
-    """Elements with their group in the slice and their number in the group, counted from 0."""
+    """Elements with their time, their group in the slice and their number in the group, from 0.
+
+    Element i is row ``order[i]`` of ``rows``, or row i without an order: values stay where they are.
+    """
 
     rows: Batch
+    time: I64
     group: I64
     number: I64
+    order: I64 | None = None
 
 
 class RowWindowOperator(SlicedOperator):
@@ -199,68 +204,75 @@ class RowWindowOperator(SlicedOperator):
             times.append(groups.completion(group, block))
         if not holders:
             return Ends()
-        return Ends.of(np.concatenate(holders), np.concatenate(times))
+        holder, end = np.concatenate(holders), np.concatenate(times)
+        order = np.argsort(holder)
+        return Ends(holder[order], end[order])
 
     def _visible(self, batch: Batch, groups: _Groups) -> _Elements:
         """Return the elements of all blocks that are complete now; the others wait."""
         group = np.repeat(np.arange(len(groups.first)), groups.size)
         number = np.arange(len(group)) - np.repeat(groups.first - groups.seen, groups.size)
-        back_group, back_number = np.empty_like(group), np.empty_like(number)
-        back_group[groups.order], back_number[groups.order] = group, number
         if self._block == 1:
-            return _Elements(batch, back_group, back_number)
-        seen = back_number < (groups.new * self._block)[back_group]
-        earlier = self._take_pending(groups)
-        self._put_pending(batch, groups, group, number)
-        now = np.flatnonzero(seen)
-        ready = batch.take(now)
-        ready = Batch(ready.columns, ready.start, ready.end, ready.holder)
-        parts = [*earlier, _Elements(ready, back_group[now], back_number[now])]
+            return _Elements(batch, groups.completed, group, number, groups.order)
+        ready = number < (groups.new * self._block)[group]
+        now, later = np.flatnonzero(ready), np.flatnonzero(~ready)
+        parts = self._take_pending(groups)
+        rows = batch.take(groups.order[now])
+        parts.append(_Elements(rows, rows.start, group[now], number[now]))
+        self._put_pending(
+            batch.take(groups.order[later]), groups.keys.take(group[later]), number[later]
+        )
         return _Elements(
             Batch.concat([p.rows for p in parts]),
+            np.concatenate([p.time for p in parts]),
             np.concatenate([p.group for p in parts]),
             np.concatenate([p.number for p in parts]),
         )
 
     def _stamp(self, elements: _Elements, groups: _Groups, until: int) -> Batch:
         """Give visible elements their validity, and keep the units that stay open."""
-        rows, group = elements.rows, elements.group
-        block = elements.number // self._block
-        if self._kinds == 1:
-            kind = np.zeros_like(block)
-        else:
-            kind = (elements.number - block * self._block >= self._block - self._extra) * 1
-        start = rows.start if self._block == 1 else groups.completion(group, block)
-        end = groups.completion(group, block + self._blocks + kind)
-        bound = plus(rows.start, INF if self.spec.range is None else self.spec.range)
-        first_open = np.maximum(
+        group = elements.group
+        block = elements.number // self._block if self._block > 1 else elements.number
+        start, unit, end_block = elements.time, block, block + self._blocks
+        if self._block > 1:
+            start = groups.completion(group, block)
+        if self._kinds == 2:
+            kind = elements.number - block * self._block >= self._block - self._extra
+            unit, end_block = 2 * block + kind, end_block + kind
+        end = groups.completion(group, end_block)
+        bound = plus(elements.time, INF if self.spec.range is None else self.spec.range)
+        # what stays open is a range of units in each group; RANGE may have ended its front
+        open_ = np.flatnonzero((end == INF) & (bound > until))
+        mine, unit = group[open_], unit[open_]
+        first = np.maximum(
             self._kinds * groups.old, self._kinds * (groups.new - 1 - self._blocks) + 1
         )
-        count = np.maximum(self._kinds * groups.new - first_open, 0)
+        last_bound = np.full(len(first), INF, np.int64)
+        if self.spec.range is not None:
+            first, last_bound[:] = self._kinds * groups.new, until
+            np.minimum.at(first, mine, unit)
+            np.maximum.at(last_bound, mine, bound[open_])
+        count = np.maximum(self._kinds * groups.new - first, 0)
+        if until == INF:  # nothing can come that would end them
+            count[:] = 0
         holders = self.context.new_holders(int(count.sum()))
         offset = np.cumsum(count) - count
-        open_ = (end == INF) & (bound > until)
-        holder = np.zeros(len(rows), np.int64)
-        mine = group[open_]
-        unit = self._kinds * block[open_] + kind[open_]
-        if len(mine):
-            holder[open_] = holders[offset[mine] + unit - first_open[mine]]
-        bounds = np.full(len(count), INF, np.int64)
-        if self.spec.range is not None:
-            bounds[:] = -INF
-            np.maximum.at(bounds, group, bound)
-        keep = np.flatnonzero((count > 0) & (bounds > until))
-        if len(keep):
+        holder = np.zeros(len(group), np.int64)
+        holder[open_] = holders[offset[mine] + unit - first[mine]]
+        some = np.flatnonzero(count)
+        if len(some):
             stretches = _Stretches(
-                groups.keys.take(keep),
-                first_open[keep],
-                holders[offset[keep]],
-                count[keep],
-                bounds[keep],
+                groups.keys.take(some),
+                first[some],
+                holders[offset[some]],
+                count[some],
+                last_bound[some],
             )
-            stats = {"left": int(count[keep].sum()), "bound": int(bounds[keep].max())}
-            self.context.state.append(_STRETCHES, stretches.to_table(), stats)
-        return Batch(rows.columns, start, np.minimum(end, bound), holder).drop_ghosts()
+            self.context.state.append(_STRETCHES, stretches.to_table(), stretches.stats())
+        end = np.minimum(end, bound)
+        if elements.order is not None:
+            start, end, holder = (_put_back(a, elements.order) for a in (start, end, holder))
+        return Batch(elements.rows.columns, start, end, holder).drop_ghosts()
 
     # Elements of incomplete blocks
 
@@ -282,21 +294,15 @@ class RowWindowOperator(SlicedOperator):
             chosen = table.take(pa.array(at))
             columns = tuple(one_array(chosen.column(f"c{i}")) for i in range(len(self._types)))
             rows = Batch.of(columns, to_numpy(chosen.column("start")))
-            found.append(_Elements(rows, active[fresh][owner], number[at]))
+            found.append(_Elements(rows, rows.start, active[fresh][owner], number[at]))
             self._use(_PENDING, run, len(at))
         return found
 
-    def _put_pending(self, batch: Batch, groups: _Groups, group: I64, number: I64) -> None:
-        """Keep the elements whose block is not complete, by group and number."""
-        late = np.flatnonzero(number >= (groups.new * self._block)[group])
-        if len(late) == 0:
-            return
-        rows = batch.take(groups.order[late])
-        keys = groups.keys.take(group[late])
+    def _put_pending(self, rows: Batch, keys: Keys, number: I64) -> None:
+        """Keep elements whose block is not complete, sorted by group and number."""
         names = [*(f"c{i}" for i in range(len(self._types))), "start", "number", "high", "low"]
-        arrays = [*rows.columns, rows.start, number[late], keys.high, keys.low]
-        table = pa.table([pa.array(a) for a in arrays], names=names)
-        self.context.state.append(_PENDING, table, {"left": len(late)})
+        arrays = [*rows.columns, *map(pa.array, (rows.start, number, keys.high, keys.low))]
+        self.context.state.append(_PENDING, pa.table(arrays, names=names), {"left": len(rows)})
 
     # Runs
 
@@ -310,12 +316,10 @@ class RowWindowOperator(SlicedOperator):
         """Put one run in the place of several, without what was used."""
         table = pa.concat_tables([r.table() for r in runs]).combine_chunks()
         keys = Keys(to_numpy(table.column("high")), to_numpy(table.column("low")))
-        order_in_group = to_numpy(table.column("number" if name == _PENDING else "unit"))
-        order = np.lexsort((order_in_group, keys.low, keys.high))
+        order, first = group_order(keys, None)  # stable: inside a group, older runs come first
         table = table.take(pa.array(order)).combine_chunks()
-        keys = keys.take(order)
-        new = group_starts(keys.high.view(np.int64), keys.low.view(np.int64))
-        seen = np.repeat(self._seen(keys.take(new)), np.diff(np.append(new, len(order))))
+        seen = self._seen(keys.take(order[first]))
+        seen = np.repeat(seen, np.diff(np.append(first, len(order))))
         complete = seen // self._block
         if name == _PENDING:
             waits = to_numpy(table.column("number")) >= complete * self._block
@@ -330,14 +334,20 @@ class RowWindowOperator(SlicedOperator):
         left = left[waiting]
         if self.spec.range is None:
             stretches = stretches.joined()
-        bound = int(stretches.bound.max()) if len(stretches) else INF
-        stats = {"left": int(left.sum()), "bound": bound}
+        stats = stretches.stats() | {"left": int(left.sum())}
         self.context.state.replace(name, runs, stretches.to_table(), stats)
+
+
+def _put_back(values: I64, order: I64) -> I64:
+    """Undo a permutation."""
+    result = np.empty_like(values)
+    result[order] = values
+    return result
 
 
 @dataclass(frozen=True)
 class _Stretches:
-    """Waiting units: ``count`` of them in each group, numbered from ``unit``, held from ``holder`` on.
+    """Waiting units of groups: ``count`` of them from ``unit`` on, with holders from ``holder`` on.
 
     ``bound`` is the time from which on none of their rows is valid, told or not.
     """
@@ -365,6 +375,10 @@ class _Stretches:
         arrays = (self.keys.high, self.keys.low, self.unit, self.holder, self.count, self.bound)
         names = ("high", "low", "unit", "holder", "count", "bound")
         return pa.table(dict(zip(names, arrays, strict=True)))
+
+    def stats(self) -> dict[str, int]:
+        """Return how many units there are, and the time from which on none is needed."""
+        return {"left": int(self.count.sum()), "bound": int(self.bound.max(initial=-INF))}
 
     def take(self, mask: Mask) -> _Stretches:
         index = np.flatnonzero(mask)

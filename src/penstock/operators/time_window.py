@@ -70,18 +70,19 @@ def validity(time: I64, spec: WindowSpec) -> tuple[I64, I64]:
         return start, plus(time, INF)
     whole, part = divmod(spec.range, slide)
     past += part
-    steps = (past > 0).astype(np.int64) + (past > slide)
-    length = steps * slide + whole * slide - past + part
+    length = np.where(past > slide, (whole + 2) * slide, (whole + 1) * slide)
+    length[past == 0] -= slide
+    length -= past - part
     return start, _later(time, length)
 
 
 def _since_pulse(time: I64, slide: int, origin: int) -> I64:
     """Return how long ago the last pulse at or before each time was; nothing overflows."""
-    past = time % slide
+    past = time - time // slide * slide  # faster than the remainder
     offset = origin % slide
     if offset:
         past -= offset
-        past[past < 0] += slide
+        past = np.where(past < 0, past + slide, past)
     return past
 
 

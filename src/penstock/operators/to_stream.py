@@ -8,9 +8,11 @@
 * RSTREAM without pulses: the snapshot at each instant whose net change is not empty.
 
 Every element leaves with start = its time and end = ``INF``.  RSTREAM is expanded in blocks of
-``context.block`` rows.  Beyond the last finite start or end of the relation nothing changes any
-more, so when the input is over (``until == INF``) the pulses stop there; and they do not begin
-before the first start that is not "since ever".
+``context.block`` rows.  A relation may last for ever, its snapshots at pulses cannot: when the
+input is over (``until == INF``), beyond the largest time of the data (``context.now``) a value is
+repeated up to the last change of its count and no further.  Pulses do not begin before the first
+change that is not "since ever".  Both bounds follow from net changes and from the data alone, not
+from where intervals or batches are cut.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import pyarrow as pa
 
 from penstock.errors import InternalError
 from penstock.kernels.changes import cancel, net_changes, shared_times, without_ghosts
-from penstock.kernels.keys import Keys, hash_columns
+from penstock.kernels.keys import Keys, codes, hash_columns
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.runs.lifetimes import Lifetimes
@@ -114,19 +116,25 @@ class ToStreamOperator(SlicedOperator):
     def _at_pulses(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
         died = self._lives.turn(born, ends, until)
         numbers = self.context.state.numbers
-        if "first" not in numbers and (born.start > MIN_TIME).any():
-            numbers["first"] = int(born.start[born.start > MIN_TIME].min())
+        changed, change = Batch.concat([born, died]), np.empty(0, np.int64)
+        if "first" not in numbers or until == INF:
+            birth, death = net_changes(born, died)
+            changed = changed.take(np.concatenate([birth, death]))
+            change = np.concatenate([born.start[birth], died.end[death]])
         if "first" not in numbers:
-            return
+            finite = change[change > MIN_TIME]
+            if len(finite) == 0:
+                return
+            numbers["first"] = int(finite.min())
         begin = max(since, numbers["first"])
-        stop = until  # pulses lie in [begin, stop)
-        if until == INF:
-            finite = (int(t.max()) for t in (born.start, died.end) if len(t))
-            stop = max(finite, default=MIN_TIME) + 1
-        if all(_pulse(begin, slide, origin) >= stop for slide, origin in self.pulses):
+        if all(_pulse(begin, slide, origin) >= until for slide, origin in self.pulses):
             return
         rows = _all_lives(died, self._lives.live())
-        low, high = np.maximum(rows.start, begin), np.minimum(rows.end, stop)
+        low, high = np.maximum(rows.start, begin), np.minimum(rows.end, until)
+        if until == INF:
+            high = np.minimum(high, _last_repeat(rows, changed, change, self.context.now) + 1)
+        if not (low < high).any():
+            return
         for series, (slide, origin) in enumerate(self.pulses):
             # the pulses of [low, high) are base + k * slide for k in [first, last)
             base = _pulse(begin, slide, origin)
@@ -159,6 +167,16 @@ def _all_lives(died: Batch, live: Batch) -> Batch:
         live.columns, live.start, np.full(len(live), INF, np.int64), np.zeros(len(live), np.int64)
     )
     return Batch.concat([died, outlive])
+
+
+def _last_repeat(rows: Batch, changed: Batch, change: I64, now: int) -> I64:
+    """Return for each row the last instant at which its value changes, ``now`` if that is later."""
+    keys = [hash_columns(b.columns, len(b)) for b in (rows, changed)]
+    code, first = codes(Keys.concat(keys))
+    last = np.full(len(first), now, np.int64)
+    np.maximum.at(last, code[len(rows) :], change)
+    found: I64 = last[code[: len(rows)]]
+    return found
 
 
 def _pulse(time: int, slide: int, origin: int) -> int:

@@ -1,7 +1,7 @@
 """UNION ALL: the rows of all inputs. Its heartbeat is the least of theirs (semantics, section 5).
 
 Rows and told ends pass at once; they may run ahead of the heartbeat.  Only the heartbeats are
-state.
+state. Each heartbeat that comes is answered, though the least may not have grown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ class UnionOperator(Operator):
         super().open(context)
         numbers = context.state.numbers
         self._beats = [numbers.get(f"heartbeat.{p}", MIN_TIME) for p in range(self.ports)]
-        self._sent = numbers.get("sent", MIN_TIME)
 
     def receive(self, port: int, message: Message) -> Iterator[Message]:
         if isinstance(message, Batch):
@@ -30,10 +29,7 @@ class UnionOperator(Operator):
                 yield message if message.seq is None else _without_arrival(message)
         elif isinstance(message, Heartbeat):
             self._beats[port] = max(self._beats[port], message.time)
-            least = min(self._beats)
-            if least > self._sent:
-                self._sent = least
-                yield Heartbeat(least)
+            yield Heartbeat(min(self._beats))
         else:
             yield message
 
@@ -41,7 +37,6 @@ class UnionOperator(Operator):
         numbers = self.context.state.numbers
         for port, time in enumerate(self._beats):
             numbers[f"heartbeat.{port}"] = time
-        numbers["sent"] = self._sent
 
 
 def _without_arrival(rows: Batch) -> Batch:

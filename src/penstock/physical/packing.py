@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from penstock.config import Config
 from penstock.expr.arrow import evaluate_mask
-from penstock.model import I64, INF, MIN_TIME, Batch, Heartbeat, Message, one_array, to_numpy
+from penstock.model import I64, INF, MIN_TIME, Batch, Message, one_array, to_numpy
 from penstock.operators.row_window import RowWindowOperator
 from penstock.physical.fragment import Fragment
-from penstock.physical.parcels import Parcel, address
+from penstock.physical.parcels import Parcel, address, announce
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs.state import MemoryStorage
 
@@ -70,6 +70,7 @@ class Packer:
     ) -> None:
         self.plan = plan
         self.progress = progress
+        self._name = name
         self._time = time_column
         self._slack = slack
         self._shards = shards
@@ -109,13 +110,11 @@ class Packer:
         return late_table
 
     def finish(self, final: bool) -> Progress:
-        """End the stream's batch: send its heartbeat to every shard."""
+        """End the stream's batch: tell every shard of every stage how far the stream has come."""
         if final:
             self.progress = replace(self.progress, final=True)
-        beat = Heartbeat(self.progress.heartbeat(self._slack))
-        for source in self._sources:
-            self._fragment.emit(source, beat)
-        self._fragment.run()
+        beat = self.progress.heartbeat(self._slack)
+        self._parcels += announce(self.plan, self._name, beat, self.progress.max_time, self._shards)
         return self.progress
 
     def parcels(self) -> Iterator[Parcel]:

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from penstock.kernels.keys import hash_columns
 from penstock.model import Batch, Ends, Heartbeat, Message
-from penstock.physical.plan import Exchange
+from penstock.physical.plan import Exchange, PhysicalPlan
 
-ROWS, ENDS, BEAT, REPORT = 0, 1, 2, 3
+ROWS, ENDS, BEAT, REPORT, SOURCE = 0, 1, 2, 3, 4
 REPORT_STAGE = 1 << 20
 """The stage of parcels that are meant for the driver."""
 
@@ -103,7 +103,7 @@ def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, 
     if exchange.kind == "spread":
         size = -(-len(batch) // shards)
         for shard in range(shards):
-            part = batch.slice(shard * size, min((shard + 1) * size, len(batch)))
+            part = batch.slice(min(shard * size, len(batch)), min((shard + 1) * size, len(batch)))
             if len(part):
                 yield shard, part
         return
@@ -115,13 +115,23 @@ def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, 
             yield shard, batch.take(index)
 
 
+def announce(plan: PhysicalPlan, stream: str, beat: int, now: int, shards: int) -> list[Parcel]:
+    """Return the parcels that tell every shard of every stage how far a stream has come."""
+    blob = json.dumps({"stream": stream, "beat": beat, "now": now}).encode()
+    return [
+        Parcel(stage, shard, -1, SOURCE, blob)
+        for stage in range(plan.stages)
+        for shard in range(shards)
+    ]
+
+
 def report(content: dict[str, Any]) -> Parcel:
     """Return a parcel for the driver."""
     return Parcel(REPORT_STAGE, 0, -1, REPORT, json.dumps(content).encode())
 
 
 def read_report(parcel: Parcel) -> dict[str, Any]:
-    """Return the content of a parcel that is meant for the driver."""
+    """Return the content of a report or of a source's announcement."""
     content: dict[str, Any] = json.loads(bytes(parcel.blob))
     return content
 

@@ -218,7 +218,7 @@ class Planner:
     def output(self, query: str, producer: int, mode: str) -> int:
         """Add the node where a query leaves the plan."""
         node = self.nodes[producer]
-        demand = all_columns(node.types) if mode == "log" else None
+        demand = _relaxed(self, producer, all_columns(node.types)) if mode == "log" else None
         where = node.partitioning if demand is None else self._needs(producer, demand)
         return self.operator(
             OutputOperator,
@@ -237,7 +237,7 @@ class Planner:
         node = self.nodes[producer]
         if node.stage < 0:
             return demand or SPREAD
-        if demand is None or node.partitioning == demand or node.partitioning == SINGLE:
+        if demand is None or node.partitioning == demand:
             return None
         have = node.partitioning
         if have is not None and have.kind == "hash" and demand.kind == "hash":
@@ -323,7 +323,7 @@ def _(node: algebra.Window, planner: Planner) -> int:
             TimeWindowOperator, (node.spec,), below, types, have, label, pattern
         )
     keys = node.spec.partition_by
-    demand = Exchange("hash", keys) if keys else SINGLE
+    demand = _relaxed(planner, below, Exchange("hash", keys) if keys else SINGLE)
     kind = SessionWindowOperator if node.spec.session is not None else RowWindowOperator
     where = _after(planner, below, demand)
     return planner.operator(
@@ -437,7 +437,7 @@ def _(node: algebra.Join, planner: Planner) -> int:
 def _(node: algebra.Aggregate, planner: Planner) -> int:
     below, keys = _with_key_columns(planner, node.input, node.keys)
     types = planner.nodes[below].types
-    demand = Exchange("hash", keys) if node.keys else SINGLE
+    demand = _relaxed(planner, below, Exchange("hash", keys) if node.keys else SINGLE)
     where = _after(planner, below, demand)
     if where is not None and where.kind == "hash":
         where = Exchange("hash", tuple(keys.index(k) for k in where.keys))
@@ -459,7 +459,7 @@ def _(node: algebra.Aggregate, planner: Planner) -> int:
 def _(node: algebra.Distinct, planner: Planner) -> int:
     below = planner.lower(node.input)
     types = node.schema.types
-    demand = all_columns(types)
+    demand = _relaxed(planner, below, all_columns(types))
     return planner.operator(
         DistinctOperator,
         (types,),
@@ -529,7 +529,7 @@ def _(node: algebra.TopK, planner: Planner) -> int:
 def _(node: algebra.ToStream, planner: Planner) -> int:
     below = planner.lower(node.input)
     types = node.schema.types
-    demand = SINGLE if node.kind == "rstream" else all_columns(types)
+    demand = SINGLE if node.kind == "rstream" else _relaxed(planner, below, all_columns(types))
     return planner.operator(
         ToStreamOperator,
         (types, node.kind, node.pulses),
@@ -555,6 +555,11 @@ def self_sliding(node: Node) -> bool:
 def all_columns(types: Sequence[pa.DataType]) -> Exchange:
     """Return the distribution in which equal rows meet."""
     return Exchange("hash", tuple(range(len(types))))
+
+
+def _relaxed(planner: Planner, producer: int, demand: Exchange) -> Exchange:
+    """An operator with one input may stay in one shard if its input is there already."""
+    return SINGLE if planner.nodes[producer].partitioning == SINGLE else demand
 
 
 def _after(planner: Planner, producer: int, demand: Exchange) -> Exchange:

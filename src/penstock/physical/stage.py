@@ -7,10 +7,18 @@ from typing import Any
 
 from penstock.config import Config
 from penstock.errors import InternalError
-from penstock.model import MIN_TIME, Batch, Heartbeat, Message
+from penstock.model import INF, MIN_TIME, Batch, Heartbeat, Message
 from penstock.operators.output import OutputOperator
 from penstock.physical.fragment import Fragment
-from penstock.physical.parcels import BEAT, Parcel, address, decode, report
+from penstock.physical.parcels import (
+    BEAT,
+    SOURCE,
+    Parcel,
+    address,
+    decode,
+    read_report,
+    report,
+)
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs.state import Storage
 
@@ -25,12 +33,14 @@ def run_stage(
     storage: Storage,
     config: Config,
     beats: Mapping[str, int],
+    idle: frozenset[str],
     now: int,
 ) -> Iterator[Parcel]:
     """Run the stage's fragment on the parcels of this shard.
 
-    ``states`` are the shard's states by digest.  ``beats`` are the heartbeats of sources that sent
-    none with this batch: ``stream:name`` and ``table:name``.  Parcels for later stages pass.
+    ``states`` are the shard's states by digest.  ``beats`` are the heartbeats that streams had before
+    this batch, ``idle`` the streams that are passed over while they are silent, ``now`` the largest
+    time seen.  Parcels for later stages pass.
     """
     out: list[Parcel] = []
     last_beat: dict[int, int] = {}
@@ -38,9 +48,14 @@ def run_stage(
     answers = {a.node: a for a in plan.answers}
     rows: list[tuple[int, Message]] = []
     heard: dict[int, list[int]] = {}
+    fresh: dict[str, int] = {}
     for parcel in parcels:
         if parcel.stage != stage:
             yield parcel
+        elif parcel.kind == SOURCE:
+            content = read_report(parcel)
+            fresh[content["stream"]] = content["beat"]
+            now = max(now, content["now"])
         elif parcel.kind == BEAT:
             message = decode(BEAT, parcel.blob)
             assert isinstance(message, Heartbeat)
@@ -65,13 +80,14 @@ def run_stage(
             result["as_of"] = operator.as_of
         results.append(result)
 
+    current = source_beats(beats, fresh, idle)
     fragment = Fragment(plan, stage, shard, dict(states), storage, config, now, send, deliver)
     for channel, message in rows:
         fragment.feed(channel, message)
     rows.clear()
     for number, target in enumerate(plan.channels):
         if target.stage == stage:
-            beat = _beat(plan, number, heard.get(number, []), shards, beats)
+            beat = _beat(plan, number, heard.get(number, []), shards, current)
             fragment.feed(number, Heartbeat(beat))
     fragment.run()
     described = fragment.close()
@@ -106,4 +122,20 @@ def _beat(
         producer = plan.nodes[producer].inputs[0].producer
     source = plan.nodes[producer].source
     assert source is not None
-    return min(heard) if heard else beats.get(f"{source.kind}:{source.name}", MIN_TIME)
+    return INF if source.kind == "table" else beats.get(source.name, MIN_TIME)
+
+
+def source_beats(
+    before: Mapping[str, int], fresh: Mapping[str, int], idle: frozenset[str]
+) -> dict[str, int]:
+    """Return the heartbeat of every stream after a batch.
+
+    A stream that is idle and still silent is passed over: it takes the minimum of the others.
+    """
+    beats = {**before, **fresh}
+    silent = {name for name in idle if name not in fresh}
+    others = [beat for name, beat in beats.items() if name not in silent]
+    if others:
+        for name in silent:
+            beats[name] = max(beats.get(name, MIN_TIME), min(others))
+    return beats

@@ -2,7 +2,7 @@
 
 A segment holds Arrow IPC streams one after another, each beginning at a multiple of 64 bytes; a
 place is ``{"file", "offset", "length"}``.  Names are unique to the attempt of a task, so a repeated
-or speculative attempt never touches another one's file; only the manifest says which segments count.
+or speculative attempt never touches another one's file; only the manifest says which ones count.
 Readers map the file into memory: opening a run of any size costs the same.
 """
 

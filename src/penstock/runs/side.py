@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,15 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.keys import Keys
-from penstock.kernels.pairs import (
-    Ordered,
-    bucket_of,
-    has_stairs,
-    is_pure,
-    match,
-    merge_order,
-    sort_order,
-)
+from penstock.kernels.pairs import Ordered, bucket_of, match, merge_order, shape, sort_order
 from penstock.kernels.steps import ranges
 from penstock.model import I64, MIN_TIME, Batch, Ends, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
@@ -46,6 +37,10 @@ from penstock.runs.state import Run, State
 
 _TEXT_LIMIT = 2**31 - 1
 """Most bytes of text in one Arrow array."""
+_WIDE_GAP = 1 << 20
+_SPARSE = 16
+_MOST_TABLES = 8
+"""Told holders get tables of flags: cut at wide gaps, neither too sparse nor too many."""
 
 
 class Piece:
@@ -100,11 +95,46 @@ class Piece:
         return stats["closed_end"] <= until and open_ended
 
 
-@dataclass
 class _ToldList:
-    holder: I64
-    turn: int
-    run: Run | None
+    """Sorted holders. They are numbered in order of birth, so a list has few gaps: where it is
+    dense, a table of flags answers faster than binary search.
+    """
+
+    def __init__(self, holder: I64, turn: int, run: Run | None = None) -> None:
+        self.holder = holder
+        self.turn = turn
+        self.run = run
+        self._flags: list[tuple[int, Mask]] | None = None
+
+    def has(self, holder: I64) -> Mask:
+        found: Mask
+        if self._flags is None and len(holder) > len(self.holder):
+            self._flags = _flags(self.holder)
+        if not self._flags:
+            at = np.searchsorted(self.holder, holder)
+            found = self.holder[np.minimum(at, len(self.holder) - 1)] == holder
+            return found
+        found = np.zeros(len(holder), bool)
+        for base, flags in self._flags:
+            found |= flags[np.clip(holder - base, -1, len(flags) - 1)]
+        return found
+
+
+def _flags(holder: I64) -> list[tuple[int, Mask]]:
+    """Return tables (first number, one flag per number), the last flag false; none if too sparse."""
+    cuts = np.flatnonzero(np.diff(holder) > _WIDE_GAP) + 1
+    if len(cuts) >= _MOST_TABLES:
+        return []
+    tables = []
+    for part in np.split(holder, cuts):
+        base = int(part[0])
+        span = int(part[-1]) - base + 1
+        if span > _SPARSE * len(part) + _WIDE_GAP:
+            return []
+        flags = np.zeros(span + 1, bool)
+        flags[part - base] = True
+        tables.append((base, flags))
+    return tables
 
 
 class Told:
@@ -126,19 +156,18 @@ class Told:
         """Add sorted holders."""
         if len(holder) == 0:
             return
-        self._lists.append(_ToldList(holder, turn, None))
+        self._lists.append(_ToldList(holder, turn))
         chosen = self._merging.choose([len(told.holder) for told in self._lists])
         if chosen:
             merged = np.concatenate([t.holder for t in self._lists[chosen[0] : chosen[1]]])
             merged.sort(kind="stable")
-            self._lists[chosen[0] : chosen[1]] = [_ToldList(merged, turn, None)]
+            self._lists[chosen[0] : chosen[1]] = [_ToldList(merged, turn)]
 
     def has(self, holder: I64) -> Mask:
         """Return which holders were told."""
         found = np.zeros(len(holder), bool)
         for told in self._lists:
-            at = np.searchsorted(told.holder, holder)
-            found |= told.holder[np.minimum(at, len(told.holder) - 1)] == holder
+            found |= told.has(holder)
         return found
 
     def forget(self, oldest: int | None) -> None:
@@ -364,13 +393,15 @@ class Side(Shelf):
         stats = {"turn": self._turn, "dead": 0, "open": 0, "open_end": MIN_TIME}
         stats |= {"min_bucket": bucket_of(high[0]), "max_bucket": bucket_of(high[-1])}
         stats |= {"max_start": int(start.max()), "min_end": int(end.min())}
-        stats |= {"pure": int(is_pure(high, low)), "stairs": int(has_stairs(high, end))}
+        stats["pure"], stats["stairs"] = map(int, shape(high, low, end))
         if "_holder" in table.column_names:
             is_open = to_numpy(table.column("_holder")) != 0
             holders = to_numpy(table.column("_holders"))
             stats["open"] = int(is_open.sum())
             stats["open_end"] = int(end[is_open].max())
-            stats["min_holder"] = int(holders[len(holders) - stats["open"]])
+            held = holders[len(holders) - stats["open"] :]
+            stats["min_holder"] = int(held[0])
+            stats["shared"] = int((held[1:] == held[:-1]).any())
             end = end[~is_open]
         return stats | {"closed_end": int(end.max()) if len(end) else MIN_TIME}
 

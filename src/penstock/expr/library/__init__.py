@@ -1,1 +1,1 @@
-"""The function library, one module per subject; `penstock.expr.functions` gathers them in one table."""
+"""The function library, one module per subject; `penstock.expr.functions` gathers them."""

@@ -1,4 +1,4 @@
-"""What every reader shares: slices of files, their rejected rows, and the descriptors that name them.
+"""What every reader shares: slices of files, rejected rows, and the descriptors of slices.
 
 A *descriptor* is a tiny row that Spark carries instead of data: it says which range of which file
 belongs to a batch.  The task that packs a stream's rows reads the range itself with Arrow.
@@ -30,7 +30,8 @@ import pyarrow.fs
 
 from penstock.catalog import StreamDef
 from penstock.errors import DataError, suggest
-from penstock.model import I64, TIMESTAMP, Field, Mask, Schema, one_array
+from penstock.expr.types import parse_type, type_name
+from penstock.model import I64, Field, Mask, Schema, one_array
 
 DESCRIPTOR = pa.schema(
     [
@@ -73,21 +74,6 @@ FORMATS: Mapping[str, str] = {
 }
 """What the option ``format`` of a replayed stream may say, and the reader it means."""
 
-TYPE_NAMES: Mapping[pa.DataType, str] = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "STRING",
-    TIMESTAMP: "TIMESTAMP",
-    pa.date32(): "DATE",
-}
-
-_TYPES_BY_NAME = {name: type for type, name in TYPE_NAMES.items()}
-
 RawText = Callable[[I64], pa.Array]
 """Gives the text of the rows at some places of a block, as a string array."""
 
@@ -105,16 +91,6 @@ class Slice:
     rejected: pa.Table
 
 
-def sql_type(type: pa.DataType) -> str:
-    """Return the SQL name of a declared type, or Arrow's name of any other."""
-    return TYPE_NAMES.get(type, str(type))
-
-
-def sql_type_of_name(name: str) -> pa.DataType:
-    """Return the type that an SQL name of `TYPE_NAMES` stands for."""
-    return _TYPES_BY_NAME[name]
-
-
 def option(definition: StreamDef, name: str, default: str | None = None) -> str | None:
     """Return an option by its name in lower case, whatever case it was given in."""
     for key, value in definition.options.items():
@@ -128,7 +104,7 @@ def to_json(definition: StreamDef) -> str:
     return json.dumps(
         {
             "name": definition.name,
-            "columns": [[f.name, sql_type(f.type)] for f in definition.schema],
+            "columns": [[f.name, type_name(f.type)] for f in definition.schema],
             "format": definition.format,
             "options": dict(definition.options),
             "time": definition.time,
@@ -139,7 +115,7 @@ def to_json(definition: StreamDef) -> str:
 def from_json(text: str) -> StreamDef:
     """The inverse of `to_json`."""
     found = json.loads(text)
-    fields = tuple(Field(name, sql_type_of_name(type)) for name, type in found["columns"])
+    fields = tuple(Field(name, parse_type(type)) for name, type in found["columns"])
     return StreamDef(
         found["name"], Schema(fields), found["format"], found["options"], found["time"]
     )
@@ -274,8 +250,8 @@ def _shifted(time: pa.Array, shift: int) -> pa.Array:
         return shifted.cast(time.type)
     except pa.ArrowInvalid:
         raise DataError(
-            f"the time column must hold the shifted times of a looped source, but {sql_type(time.type)} "
-            f"is too narrow; declare it BIGINT"
+            f"the time column must hold the shifted times of a looped source, but "
+            f"{type_name(time.type)} is too narrow; declare it BIGINT"
         ) from None
 
 

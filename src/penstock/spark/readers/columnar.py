@@ -14,6 +14,7 @@ import pyarrow.parquet
 
 from penstock.catalog import StreamDef
 from penstock.errors import DataError
+from penstock.expr.types import type_name
 from penstock.model import Mask, one_array
 from penstock.spark.readers.base import (
     CORRUPT,
@@ -22,7 +23,6 @@ from penstock.spark.readers.base import (
     match_columns,
     no_rejected,
     rejected_rows,
-    sql_type,
 )
 from penstock.spark.readers.conversion import plain
 
@@ -139,13 +139,13 @@ def typed(
         fitted = plain(column, field.type)
         if fitted is None:
             raise DataError(
-                f"the column '{field.name}' of '{path}' must be {sql_type(field.type)} as stream "
+                f"the column '{field.name}' of '{path}' must be {type_name(field.type)} as stream "
                 f"{definition.name} declares it, got {column.type}; declare the type that the "
                 f"file has"
             )
         arrays[at], wrong = fitted
         if wrong.any():
-            reason = pa.scalar(f"the column '{field.name}' must be {sql_type(field.type)}")
+            reason = pa.scalar(f"the column '{field.name}' must be {type_name(field.type)}")
             reasons = pc.if_else(pa.array(wrong & ~bad), reason, reasons)
             bad = bad | wrong
 

@@ -21,6 +21,7 @@ import pyarrow.csv
 
 from penstock.catalog import StreamDef
 from penstock.errors import DataError
+from penstock.expr.types import type_name
 from penstock.model import I64, TIMESTAMP, Mask, Schema, one_array
 from penstock.spark.readers.base import (
     Slice,
@@ -29,7 +30,6 @@ from penstock.spark.readers.base import (
     no_rejected,
     option,
     rejected_rows,
-    sql_type,
 )
 from penstock.spark.readers.conversion import FALSE, TRUE, convert, naive_utc
 from penstock.spark.readers.lines import Block, blocks, first_line, holds_text
@@ -121,10 +121,10 @@ def text_dialect(
                     f"{', '.join(_TEXT_TYPES)}, got '{text}'; the line is: {line.strip()}"
                 )
             if field.type not in _TEXT_TYPES[name]:
-                allowed = " or ".join(sql_type(t) for t in _TEXT_TYPES[name])
+                allowed = " or ".join(type_name(t) for t in _TEXT_TYPES[name])
                 raise DataError(
                     f"the column '{field.name}' of stream {definition.name} must be declared "
-                    f"{allowed}, because '{path}' says '{text}', got {sql_type(field.type)}"
+                    f"{allowed}, because '{path}' says '{text}', got {type_name(field.type)}"
                 )
     places = {at: at for at in wanted}
     nulls = _null_values(definition)
@@ -272,7 +272,7 @@ def _slow(definition: StreamDef, block: Block, dialect: Dialect, shift: int) -> 
             array = _trimmed(array)
         arrays[at] = array
         if wrong.any():
-            reason = f"the column '{field.name}' must be {sql_type(field.type)}"
+            reason = f"the column '{field.name}' must be {type_name(field.type)}"
             reasons = pc.if_else(pa.array(wrong & ~bad), pa.scalar(reason), reasons)
             bad |= wrong
     rejected = no_rejected()
@@ -282,9 +282,7 @@ def _slow(definition: StreamDef, block: Block, dialect: Dialect, shift: int) -> 
         rejected = rejected_rows(block.positions(lost), told, block.text(lost))
     if bad.any():
         lost = places[bad]
-        more = rejected_rows(
-            block.positions(lost), reasons.filter(pa.array(bad)), block.text(lost)
-        )
+        more = rejected_rows(block.positions(lost), reasons.filter(pa.array(bad)), block.text(lost))
         rejected = pa.concat_tables([rejected, more])
         kept = pa.array(~bad)
         arrays = {at: array.filter(kept) for at, array in arrays.items()}
@@ -299,9 +297,7 @@ def _slow(definition: StreamDef, block: Block, dialect: Dialect, shift: int) -> 
     )
 
 
-def _as_bytes(
-    block: Block, dialect: Dialect
-) -> tuple[pa.Table, I64, list[tuple[int, str]]]:
+def _as_bytes(block: Block, dialect: Dialect) -> tuple[pa.Table, I64, list[tuple[int, str]]]:
     """Read a block's columns as bytes; return them, the rows' places, and the broken lines.
 
     Lines with too few or too many values are left out by Arrow and told by their number among the

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.json
 
 from penstock.catalog import StreamDef
+from penstock.expr.types import type_name
 from penstock.model import I64, one_array
-from penstock.spark.readers.base import Slice, make_slice, no_rejected, rejected_rows, sql_type
+from penstock.spark.readers.base import Slice, make_slice, no_rejected, rejected_rows
 from penstock.spark.readers.conversion import convert
 from penstock.spark.readers.lines import Block, blocks, first_line, holds_text
 
@@ -140,7 +141,7 @@ def _slow(
             field = definition.schema[at]
             array = _value(found.get(key), field.type)
             if array is None:
-                broken.append((place, f"the key '{key}' must be {sql_type(field.type)}"))
+                broken.append((place, f"the key '{key}' must be {type_name(field.type)}"))
                 break
             row[at] = array
         else:

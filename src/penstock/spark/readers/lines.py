@@ -98,7 +98,7 @@ class Block:
         return places + self.first
 
     def text(self, places: I64) -> pa.Array:
-        """Return the text of some lines, without their ends; bytes that are no UTF-8 are replaced."""
+        """Return the text of some lines without their ends; what is no UTF-8 is replaced."""
         lines = pa.Array.from_buffers(
             pa.large_binary(), self.count, [None, pa.py_buffer(self.offsets), self.data]
         )

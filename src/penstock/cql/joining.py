@@ -1,0 +1,126 @@
+"""FROM items and conditions to a left-deep tree of joins.
+
+All joins are inner joins, so the conjuncts of every ON, USING and WHERE have one meaning.  Each
+goes as deep as it can:
+
+* one that reads a single item becomes a `Filter` of that item, above its window;
+* an equality between expressions of what is joined so far and of the next item becomes a join key;
+* any other becomes part of the residual of the join that completes it.
+
+Items are joined in the order of the text, but an item that has an equality with what is joined so
+far comes before one that has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from penstock.algebra import Filter, Join, Node
+from penstock.expr.functions import resolve_call
+from penstock.expr.nodes import Call, Expr, columns_of, shift
+
+
+def conjuncts(expr: Expr) -> list[Expr]:
+    """Split at AND."""
+    if isinstance(expr, Call) and expr.name == "and":
+        return [part for arg in expr.args for part in conjuncts(arg)]
+    return [expr]
+
+
+def all_of(parts: Sequence[Expr]) -> Expr:
+    """Join with AND; at least one is needed."""
+    return reduce(lambda a, b: resolve_call("and", [a, b]), parts)
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A conjunct and the items that it reads."""
+
+    expr: Expr
+    items: frozenset[int]
+
+
+class JoinBuilder:
+    """Joins items whose columns are numbered one item after the other, in the order of the text."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = list(nodes)
+        self.offsets = [0]
+        for node in self.nodes:
+            self.offsets.append(self.offsets[-1] + len(node.schema))
+        self.item_of = [
+            item for item, node in enumerate(self.nodes) for _ in range(len(node.schema))
+        ]
+
+    def build(self, parts: Sequence[Expr]) -> tuple[Node, dict[int, int]]:
+        """Return the plan and where each column of the text's order stands in it."""
+        conditions = [
+            _Condition(e, frozenset(self.item_of[c] for c in columns_of(e))) for e in parts
+        ]
+        for item in range(len(self.nodes)):
+            own = [c.expr for c in conditions if c.items == {item}]
+            if own:
+                local = [shift(e, self._local(item)) for e in own]
+                self.nodes[item] = Filter(self.nodes[item], all_of(local))
+        open_ = [c for c in conditions if len(c.items) > 1]
+        plan, place = self._join_all(open_)
+        constant = [c.expr for c in conditions if not c.items]
+        if constant:
+            plan = Filter(plan, all_of(constant))
+        return plan, place
+
+    def _local(self, item: int) -> dict[int, int]:
+        first, last = self.offsets[item], self.offsets[item + 1]
+        return {index: index - first for index in range(first, last)}
+
+    def _join_all(self, open_: list[_Condition]) -> tuple[Node, dict[int, int]]:
+        plan, joined = self.nodes[0], {0}
+        place = self._local(0)
+        waiting = list(range(1, len(self.nodes)))
+        while waiting:
+            linked = (i for i in waiting if any(self._sides(c, joined, i) for c in open_))
+            item = next(linked, waiting[0])
+            waiting.remove(item)
+            width = len(plan.schema)
+            moved = place | {i: at + width for i, at in self._local(item).items()}
+            left_keys: list[Expr] = []
+            right_keys: list[Expr] = []
+            residual: list[Expr] = []
+            done = joined | {item}
+            for condition in [c for c in open_ if c.items <= done]:
+                open_.remove(condition)
+                sides = self._sides(condition, joined, item)
+                if sides is None:
+                    residual.append(shift(condition.expr, moved))
+                else:
+                    left_keys.append(shift(sides[0], place))
+                    right_keys.append(shift(sides[1], self._local(item)))
+            plan = Join(
+                plan,
+                self.nodes[item],
+                tuple(left_keys),
+                tuple(right_keys),
+                all_of(residual) if residual else None,
+            )
+            joined, place = done, moved
+        return plan, place
+
+    def _sides(
+        self, condition: _Condition, joined: set[int], item: int
+    ) -> tuple[Expr, Expr] | None:
+        """Return an equality's side of what is joined and its side of the item, if it has both."""
+        expr = condition.expr
+        if (
+            not isinstance(expr, Call)
+            or expr.name != "eq"
+            or not condition.items <= joined | {item}
+        ):
+            return None
+        for left, right in (expr.args, expr.args[::-1]):
+            ours = {self.item_of[c] for c in columns_of(left)}
+            theirs = {self.item_of[c] for c in columns_of(right)}
+            if ours and ours <= joined and theirs == {item}:
+                return left, right
+        return None

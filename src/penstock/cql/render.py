@@ -1,0 +1,319 @@
+"""A logical plan as text: one line per node, inputs indented below. EXPLAIN and golden files show
+it.
+
+Expressions are written as a user would write them, with the names of the columns they read and only
+the parentheses that are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import singledispatch
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.algebra import (
+    Aggregate,
+    Distinct,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Scan,
+    SetOp,
+    SortKey,
+    TableScan,
+    TopK,
+    ToStream,
+    UnionAll,
+    Window,
+    inputs,
+    update_pattern,
+    walk,
+)
+from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
+from penstock.expr.types import DATE, type_name
+from penstock.model import INF, TIMESTAMP
+from penstock.windows import WindowSpec
+
+_INFIX: dict[str, tuple[str, int]] = {
+    "or": ("OR", 1),
+    "and": ("AND", 2),
+    "eq": ("=", 4),
+    "ne": ("<>", 4),
+    "lt": ("<", 4),
+    "le": ("<=", 4),
+    "gt": (">", 4),
+    "ge": (">=", 4),
+    "eq_null_safe": ("<=>", 4),
+    "like": ("LIKE", 4),
+    "ilike": ("ILIKE", 4),
+    "rlike": ("RLIKE", 4),
+    "add": ("+", 5),
+    "subtract": ("-", 5),
+    "multiply": ("*", 6),
+    "divide": ("/", 6),
+    "div": ("DIV", 6),
+    "mod": ("%", 6),
+}
+_COMPARISON = 4
+_ATOM = 9
+
+_UNITS = (
+    ("WEEK", 604_800_000_000),
+    ("DAY", 86_400_000_000),
+    ("HOUR", 3_600_000_000),
+    ("MINUTE", 60_000_000),
+    ("SECOND", 1_000_000),
+    ("MILLISECOND", 1_000),
+    ("MICROSECOND", 1),
+)
+
+
+def expr_text(expr: Expr, names: Sequence[str] | None = None) -> str:
+    """Return an expression as text; ``names`` are those of the columns that it reads."""
+    return _text(expr, names)[0]
+
+
+def aggregate_text(call: AggregateCall, names: Sequence[str] | None = None) -> str:
+    """Return an aggregate as text, such as ``avg(celsius)``."""
+    arg = "*" if call.arg is None else expr_text(call.arg, names)
+    if call.name == "count_distinct":
+        return f"count(distinct {arg})"
+    return f"{call.name}({arg})"
+
+
+def _text(expr: Expr, names: Sequence[str] | None) -> tuple[str, int]:
+    """Return the text and how tightly its outermost operator binds."""
+    match expr:
+        case Column(index, _, name):
+            known = names is not None and index < len(names)
+            return (names[index] if known and names else name) or f"#{index}", _ATOM
+        case Literal(value, kind):
+            return _literal(value, kind), _ATOM
+        case Cast(arg, to):
+            return f"CAST({expr_text(arg, names)} AS {type_name(to)})", _ATOM
+        case Case(branches, otherwise, _):
+            whens = "".join(
+                f" WHEN {expr_text(c, names)} THEN {expr_text(v, names)}" for c, v in branches
+            )
+            return f"CASE{whens} ELSE {expr_text(otherwise, names)} END", _ATOM
+        case Call(name, args, _):
+            return _call(name, args, names)
+
+
+def _call(name: str, args: tuple[Expr, ...], names: Sequence[str] | None) -> tuple[str, int]:
+    def part(expr: Expr, least: int) -> str:
+        text, binds = _text(expr, names)
+        return text if binds >= least else f"({text})"
+
+    if name in _INFIX and len(args) == 2:
+        sign, binds = _INFIX[name]
+        left = binds + 1 if binds == _COMPARISON else binds
+        right = binds if name in ("and", "or") else binds + 1
+        return f"{part(args[0], left)} {sign} {part(args[1], right)}", binds
+    match name, args:
+        case "not", (arg,):
+            return f"NOT {part(arg, 3)}", 3
+        case "is_null", (arg,):
+            return f"{part(arg, 5)} IS NULL", _COMPARISON
+        case "is_not_null", (arg,):
+            return f"{part(arg, 5)} IS NOT NULL", _COMPARISON
+        case "negate", (arg,):
+            return f"-{part(arg, 8)}", 7
+        case "in", (arg, *items):
+            listed = ", ".join(expr_text(i, names) for i in items)
+            return f"{part(arg, 5)} IN ({listed})", _COMPARISON
+    return f"{name}({', '.join(expr_text(a, names) for a in args)})", _ATOM
+
+
+def _literal(value: Any, kind: pa.DataType) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if kind == TIMESTAMP:
+        return f"TIMESTAMP '{time_text(value, True)}'"
+    if kind == DATE:
+        return f"DATE '{datetime.fromtimestamp(0, UTC).date() + timedelta(days=value)}'"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value)
+
+
+def time_text(value: int, stamps: bool) -> str:
+    """Return a point in time as text: a timestamp in UTC, or the integer."""
+    if not stamps:
+        return str(value)
+    try:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=value)
+    except OverflowError:
+        return str(value)
+    return moment.replace(tzinfo=None).isoformat(" ")
+
+
+def duration_text(value: int, stamps: bool) -> str:
+    """Return a duration in its largest whole unit; a bare number where time is in integers."""
+    if value == INF:
+        return "UNBOUNDED"
+    if not stamps:
+        return str(value)
+    unit, size = next((u, s) for u, s in _UNITS if value % s == 0)
+    count = value // size
+    return f"{count} {unit}{'' if count == 1 else 'S'}"
+
+
+def window_text(spec: WindowSpec, names: Sequence[str], stamps: bool) -> str:
+    """Return a window as CQL, such as ``[PARTITION BY city ROWS 20]``."""
+    parts = []
+    if spec.partition_by:
+        parts.append("PARTITION BY " + ", ".join(names[i] for i in spec.partition_by))
+    if spec.rows is not None:
+        parts.append(f"ROWS {spec.rows}")
+    if spec.rows_slide is not None:
+        parts.append(f"SLIDE {spec.rows_slide}")
+    if spec.range is not None:
+        parts.append(f"RANGE {duration_text(spec.range, stamps)}")
+    if spec.slide is not None:
+        parts.append(f"SLIDE {duration_text(spec.slide, stamps)}")
+    if spec.now:
+        parts.append("NOW")
+    if spec.fixed is not None:
+        parts.append(f"FIXED {duration_text(spec.fixed, stamps)}")
+    if spec.session is not None:
+        parts.append(f"SESSION {duration_text(spec.session, stamps)}")
+    quote = "'" if stamps else ""
+    landmarks = [
+        f"{word} {quote}{time_text(value, stamps)}{quote}"
+        for word, value in (("AFTER", spec.after), ("BEFORE", spec.before))
+        if value is not None
+    ]
+    if landmarks:
+        parts.append(" AND ".join(landmarks))
+    if not parts:
+        parts.append("RANGE UNBOUNDED")
+    if spec.origin is not None:
+        parts.append(f"START {quote}{time_text(spec.origin, stamps)}{quote}")
+    return f"[{' '.join(parts)}]"
+
+
+def in_timestamps(node: Node) -> bool:
+    """Whether the plan counts time in timestamps."""
+    return any(isinstance(n, Scan) and n.schema[n.time].type == TIMESTAMP for n in walk(node))
+
+
+def render_plan(node: Node, patterns: bool = False) -> str:
+    """Return the plan as an indented tree; ``patterns`` adds each node's update pattern."""
+    return "\n".join(_lines(node, 0, patterns))
+
+
+def _lines(node: Node, depth: int, patterns: bool) -> list[str]:
+    note = f"  -- {update_pattern(node)}" if patterns else ""
+    lines = [f"{'  ' * depth}{describe(node)}{note}"]
+    for child in inputs(node):
+        lines += _lines(child, depth + 1, patterns)
+    return lines
+
+
+@singledispatch
+def describe(node: Node) -> str:
+    """Return one node as a line, without its inputs."""
+    return type(node).__name__
+
+
+@describe.register
+def _(node: Scan) -> str:
+    return f"Scan {node.stream} ({', '.join(node.schema.names)}) time {node.schema[node.time].name}"
+
+
+@describe.register
+def _(node: TableScan) -> str:
+    names = node.schema.names
+    valid = f" valid from {names[node.valid_from]}" if node.valid_from is not None else ""
+    until = f" to {names[node.valid_to]}" if node.valid_to is not None else ""
+    return f"TableScan {node.table} ({', '.join(names)}){valid}{until}"
+
+
+@describe.register
+def _(node: Window) -> str:
+    return f"Window {window_text(node.spec, node.schema.names, in_timestamps(node))}"
+
+
+@describe.register
+def _(node: Filter) -> str:
+    return f"Filter {expr_text(node.predicate, node.schema.names)}"
+
+
+def _named(text: str, name: str) -> str:
+    return text if text == name else f"{text} AS {name}"
+
+
+@describe.register
+def _(node: Project) -> str:
+    below = node.input.schema.names
+    pairs = zip(node.exprs, node.names, strict=True)
+    return "Project " + ", ".join(_named(expr_text(e, below), n) for e, n in pairs)
+
+
+@describe.register
+def _(node: Join) -> str:
+    left, right = node.left.schema.names, node.right.schema.names
+    pairs = zip(node.left_keys, node.right_keys, strict=True)
+    parts = [f"left {expr_text(a, left)} = right {expr_text(b, right)}" for a, b in pairs]
+    text = f"Join on {' AND '.join(parts)}" if parts else "Join"
+    if node.residual is None:
+        return text if parts else "Join (cross)"
+    sides = [f"left {n}" for n in left] + [f"right {n}" for n in right]
+    return f"{text} where {expr_text(node.residual, sides)}"
+
+
+@describe.register
+def _(node: Aggregate) -> str:
+    below = node.input.schema.names
+    keys = [expr_text(k, below) for k in node.keys]
+    calls = [aggregate_text(a, below) for a in node.aggregates]
+    named = [_named(t, n) for t, n in zip([*keys, *calls], node.names, strict=True)]
+    text = "Aggregate " + (", ".join(named[len(keys) :]) or "keys only")
+    return f"{text} by {', '.join(named[: len(keys)])}" if keys else text
+
+
+@describe.register
+def _(node: Distinct) -> str:
+    return "Distinct"
+
+
+@describe.register
+def _(node: UnionAll) -> str:
+    return "UnionAll"
+
+
+@describe.register
+def _(node: SetOp) -> str:
+    return f"{node.kind.capitalize()}{' all' if node.all else ''}"
+
+
+def _sort_text(key: SortKey, names: Sequence[str]) -> str:
+    text = expr_text(key.expr, names) + (" DESC" if key.descending else "")
+    if key.nulls_first == key.descending:
+        text += " NULLS FIRST" if key.nulls_first else " NULLS LAST"
+    return text
+
+
+@describe.register
+def _(node: TopK) -> str:
+    names = node.schema.names
+    return f"TopK {node.limit} by {', '.join(_sort_text(k, names) for k in node.order)}"
+
+
+@describe.register
+def _(node: ToStream) -> str:
+    if not node.pulses:
+        return node.kind.upper()
+    stamps = in_timestamps(node)
+    pulses = ", ".join(
+        f"every {duration_text(slide, stamps)}" + (f" from {time_text(o, stamps)}" if o else "")
+        for slide, o in node.pulses
+    )
+    return f"{node.kind.upper()} at pulses {pulses}"

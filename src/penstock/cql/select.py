@@ -1,0 +1,270 @@
+"""One SELECT block to algebra.
+
+FROM items and WHERE -> joins (`penstock.cql.joining`)
+GROUP BY, HAVING     -> Aggregate, Filter (`penstock.cql.grouping`)
+SELECT               -> Project; none when it would change nothing
+DISTINCT             -> Distinct
+ORDER BY .. LIMIT    -> TopK
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from sqlglot import exp
+
+from penstock.algebra import Aggregate, Distinct, Filter, Node, Project, SortKey, TopK
+from penstock.cql.grouping import Stray, after_grouping, over_outputs
+from penstock.cql.joining import JoinBuilder, conjuncts
+from penstock.cql.scalars import Aggregates, ScalarBinder, label
+from penstock.cql.scope import Scope
+from penstock.cql.source import Source
+from penstock.cql.syntax import FromItem, OrderItem, Scalar, SelectItem, SelectQuery, Span, span_of
+from penstock.cql.times import check_one_kind
+from penstock.expr.functions import resolve_call
+from penstock.expr.nodes import Column, Expr, columns_of
+from penstock.expr.types import NULL
+
+Uses: TypeAlias = list[tuple[int, Scalar]]
+"""Positions of the columns that an expression reads outside of aggregates, and where."""
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A bound expression, where it stands, and the columns that it names."""
+
+    expr: Expr
+    span: Span
+    uses: Uses
+    name: str = ""
+
+
+class SelectBinder:
+    """Binds one SELECT block; ``item`` binds an item of FROM to its qualifier and plan."""
+
+    def __init__(
+        self,
+        source: Source,
+        block: SelectQuery,
+        item: Callable[[FromItem], tuple[str, Node]],
+    ) -> None:
+        self.source = source
+        self.block = block
+        self.node, self.scope = self._from(item)
+        self.inputs = len(self.node.schema)
+        self.aggregates = Aggregates(self.inputs)
+        self.aliases: dict[str, Expr] = {}
+
+    def bind(self, order: tuple[OrderItem, ...], limit: int | None) -> Node:
+        """Return the plan of the block with its ORDER BY and LIMIT."""
+        block = self.block
+        outputs = [bound for item in block.items for bound in self._outputs(item)]
+        keys = self._keys(outputs)
+        having = None
+        if block.having is not None:
+            having = self._bound(block.having, "HAVING", condition=True)
+        ordered = [self._order_key(item, outputs) for item in order]
+        node = self.node
+        if block.group_by is not None or having is not None or self.aggregates.calls:
+            node = self._aggregate(keys)
+            outputs = [self._carried(bound, keys) for bound in outputs]
+            ordered = [self._carried(bound, keys) for bound in ordered]
+            if having is not None:
+                node = Filter(node, self._carried(having, keys).expr)
+        return self._select(node, outputs, order, ordered, limit)
+
+    def _bound(
+        self, node: Scalar, place: str, condition: bool = False, aliases_first: bool = False
+    ) -> _Bound:
+        binder = ScalarBinder(
+            self.source, self.scope, place, self.aggregates, self.aliases, aliases_first
+        )
+        expr = binder.condition(node) if condition else binder.bind(node)
+        return _Bound(expr, span_of(node), binder.uses)
+
+    # ---- FROM and WHERE
+
+    def _from(self, bind_item: Callable[[FromItem], tuple[str, Node]]) -> tuple[Node, Scope]:
+        nodes: list[Node] = []
+        scope = Scope(())
+        parts: list[Expr] = []
+        seen: set[str] = set()
+        for item in self.block.sources:
+            qualifier, node = bind_item(item)
+            if qualifier and qualifier.lower() in seen:
+                self.source.fail(
+                    f"the name '{qualifier}' is used twice in FROM; give one of them an alias "
+                    f"with AS",
+                    item.alias.span if item.alias else item.span,
+                )
+            seen.add(qualifier.lower())
+            nodes.append(node)
+            check_one_kind(self.source, nodes, item.span)
+            before, offset = scope, sum(len(n.schema) for n in nodes[:-1])
+            own = Scope.of(qualifier, node.schema, offset)
+            scope = scope.plus(own)
+            if item.on is not None:
+                parts += conjuncts(ScalarBinder(self.source, scope, "ON").condition(item.on))
+            hidden = []
+            for name in item.using:
+                left = before.find(self.source, name, None, name.span)
+                right = own.find(self.source, name, None, name.span)
+                with self.source.at(name.span):
+                    parts.append(resolve_call("eq", [left.expr, right.expr]))
+                hidden.append(right.index)
+            scope = scope.hide(hidden)
+        if self.block.where is not None:
+            parts += conjuncts(
+                ScalarBinder(self.source, scope, "WHERE").condition(self.block.where)
+            )
+        plan, place = JoinBuilder(nodes).build(parts)
+        return plan, scope.moved(place)
+
+    # ---- SELECT and GROUP BY
+
+    def _outputs(self, item: SelectItem) -> list[_Bound]:
+        if item.star:
+            columns = (
+                tuple(c for c in self.scope.columns if not c.hidden)
+                if item.qualifier is None
+                else self.scope.of_item(self.source, item.qualifier)
+            )
+            return [_Bound(c.expr, item.span, [], c.name) for c in columns]
+        bound = self._bound(item.expr, "SELECT")
+        if bound.expr.type == NULL:
+            self.source.fail("NULL needs a type here, such as CAST(NULL AS INT)", item.span)
+        if item.alias is not None:
+            self.aliases.setdefault(item.alias.text.lower(), bound.expr)
+        name = item.alias.text if item.alias else label(self.source, item.expr)
+        return [replace(bound, name=name, span=item.span)]
+
+    def _keys(self, outputs: list[_Bound]) -> list[_Bound]:
+        keys: list[_Bound] = []
+        for node in self.block.group_by or ():
+            at = position(self.source, node, len(outputs), "GROUP BY")
+            if at is None:
+                binder = ScalarBinder(self.source, self.scope, "GROUP BY", None, self.aliases)
+                key = _Bound(
+                    binder.bind(node), span_of(node), binder.uses, label(self.source, node)
+                )
+            else:
+                key = replace(outputs[at], span=span_of(node))
+            if any(c >= self.inputs for c in columns_of(key.expr)):
+                self.source.fail(
+                    "GROUP BY cannot use an aggregate; compute it in a sub-query in FROM", key.span
+                )
+            if key.expr.type == NULL:
+                self.source.fail("GROUP BY must not be NULL", key.span)
+            if key.expr not in [k.expr for k in keys]:
+                keys.append(key)
+        return keys
+
+    def _aggregate(self, keys: list[_Bound]) -> Node:
+        calls = tuple(self.aggregates.calls)
+        names = [k.name for k in keys] + self.aggregates.names
+        return Aggregate(self.node, tuple(k.expr for k in keys), calls, tuple(names))
+
+    def _carried(self, bound: _Bound, keys: list[_Bound]) -> _Bound:
+        """Return an expression as it is after the GROUP BY."""
+        try:
+            expr = after_grouping(
+                bound.expr, [k.expr for k in keys], [k.name for k in keys], self.inputs
+            )
+        except Stray as stray:
+            places = [span_of(node) for index, node in bound.uses if index == stray.column.index]
+            self.source.fail(
+                f"column {stray.column.name} must be in GROUP BY or inside an aggregate",
+                places[0] if places else bound.span,
+            )
+        return replace(bound, expr=expr)
+
+    # ---- SELECT list, DISTINCT, ORDER BY, LIMIT
+
+    def _order_key(self, item: OrderItem, outputs: list[_Bound]) -> _Bound:
+        at = position(self.source, item.expr, len(outputs), "ORDER BY")
+        if at is not None:
+            return replace(outputs[at], span=span_of(item.expr))
+        return self._bound(item.expr, "ORDER BY", aliases_first=True)
+
+    def _select(
+        self,
+        node: Node,
+        outputs: list[_Bound],
+        order: tuple[OrderItem, ...],
+        ordered: list[_Bound],
+        limit: int | None,
+    ) -> Node:
+        exprs, names = [o.expr for o in outputs], [o.name for o in outputs]
+        keys: list[Expr] = []
+        hidden: list[Expr] = []
+        for bound in ordered:
+            try:
+                keys.append(over_outputs(bound.expr, exprs, names))
+            except Stray:
+                if self.block.distinct:
+                    self.source.fail(
+                        "after SELECT DISTINCT, ORDER BY must use columns of the SELECT list",
+                        bound.span,
+                    )
+                at = len(exprs) + len(hidden)
+                keys.append(Column(at, bound.expr.type, self.source.text(bound.span)))
+                hidden.append(bound.expr)
+        extra = [f"order {at + 1}" for at in range(len(hidden))]
+        plan = project(node, [*exprs, *hidden], [*names, *extra])
+        if self.block.distinct:
+            plan = Distinct(plan)
+        if limit is None:
+            return plan
+        sort = tuple(
+            SortKey(key, item.descending, item.nulls_first)
+            for key, item in zip(keys, order, strict=True)
+        )
+        plan = top_k(plan, sort, limit)
+        if not hidden:
+            return plan
+        kept = [Column(at, e.type, n) for at, (e, n) in enumerate(zip(exprs, names, strict=True))]
+        return Project(plan, tuple(kept), tuple(names))
+
+
+def position(source: Source, node: Scalar, count: int, place: str) -> int | None:
+    """Return the column that an integer in GROUP BY or ORDER BY means, None for anything else."""
+    if not isinstance(node, exp.Literal) or node.is_string or not str(node.this).isdigit():
+        return None
+    number = int(str(node.this))
+    if not 1 <= number <= count:
+        source.fail(
+            f"a position in {place} must be from 1 to {count}, the number of columns, got {number}",
+            span_of(node),
+        )
+    return number - 1
+
+
+def top_k(plan: Node, order: tuple[SortKey, ...], limit: int) -> TopK:
+    """Return the first ``limit`` rows; without an order, by all columns."""
+    everything = tuple(
+        SortKey(Column(at, f.type, f.name)) for at, f in enumerate(plan.schema.fields)
+    )
+    return TopK(plan, order or everything, limit)
+
+
+def project(node: Node, exprs: Sequence[Expr], names: Sequence[str]) -> Node:
+    """Return the columns; no `Project` when they are the input's own, or an Aggregate's renamed."""
+    own = [Column(at, f.type, f.name) for at, f in enumerate(node.schema.fields)]
+    same = len(exprs) == len(own) and all(
+        isinstance(e, Column) and e.index == at for at, e in enumerate(exprs)
+    )
+    if same and tuple(names) == node.schema.names:
+        return node
+    renamed = _renamed(node, tuple(names)) if same else None
+    return renamed or Project(node, tuple(exprs), tuple(names))
+
+
+def _renamed(node: Node, names: tuple[str, ...]) -> Node | None:
+    match node:
+        case Aggregate():
+            return replace(node, names=names)
+        case Filter(Aggregate() as below, _):
+            return replace(node, input=replace(below, names=names))
+    return None

@@ -1,0 +1,276 @@
+"""Conversions between types: which are allowed, and how Arrow columns are converted.
+
+Conversions are checked, as in Spark's ANSI mode: a value that does not fit is an error, never a
+null.  Text is read by one grammar per type (`GRAMMAR`), which the Spark side applies too, so that
+both accept the same texts.  Fractions are cut towards zero.  Times and counts are never mixed
+silently: ``CAST(t AS BIGINT)`` is refused, because seconds, milliseconds and microseconds are all
+plausible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import DataError, QueryError
+from penstock.expr.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    NULL,
+    SMALLINT,
+    STRING,
+    TINYINT,
+    is_floating,
+    is_integer,
+    is_numeric,
+    is_temporal,
+    type_name,
+)
+from penstock.model import TIMESTAMP
+
+_BLANK = "[ \\t\\r\\n]*"
+_DATE = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+_CLOCK = "[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:\\.[0-9]{1,6})?)?"
+_ZONE = "(?: ?(?:Z|[+-][0-9]{1,2}:[0-9]{2}))?"
+_INTEGER = "[+-]?[0-9]+"
+_DIGITS = "(?:[0-9]+(?:\\.[0-9]*)?|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_REAL = f"[+-]?(?:{_DIGITS}|(?i:inf|infinity))|(?i:nan)"
+
+GRAMMAR: dict[pa.DataType, str] = {
+    type_: f"\\A{_BLANK}(?:{body}){_BLANK}\\z"
+    for type_, body in {
+        BOOLEAN: "(?i:t|true|y|yes|1|f|false|n|no|0)",
+        TINYINT: _INTEGER,
+        SMALLINT: _INTEGER,
+        INT: _INTEGER,
+        BIGINT: _INTEGER,
+        FLOAT: _REAL,
+        DOUBLE: _REAL,
+        TIMESTAMP: f"{_DATE}(?:[ T]{_CLOCK}{_ZONE})?",
+        DATE: _DATE,
+    }.items()
+}
+"""The texts from which each type can be read, as a regular expression for RE2 and Java alike."""
+
+_EXAMPLE = {
+    BOOLEAN: "'true'",
+    FLOAT: "'1.5'",
+    DOUBLE: "'1.5'",
+    TIMESTAMP: "'2024-01-31 12:00:00'",
+    DATE: "'2024-01-31'",
+}
+_PARTS = (
+    f"\\A{_BLANK}(?P<year>[0-9]{{4}})-(?P<month>[0-9]{{1,2}})-(?P<day>[0-9]{{1,2}})"
+    "(?:[ T](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})"
+    "(?::(?P<second>[0-9]{1,2})(?:\\.(?P<fraction>[0-9]{1,6}))?)?"
+    "(?: ?(?:Z|(?P<sign>[+-])(?P<zone_hour>[0-9]{1,2}):(?P<zone_minute>[0-9]{2})))?)?"
+)
+_PLAIN_TIME = (
+    "\\A[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\\.[0-9]{1,6})?)?\\z"
+)
+
+
+def check_cast(source: pa.DataType, target: pa.DataType) -> None:
+    """Raise a QueryError when values of ``source`` can never become ``target``."""
+    if source == target or source in (NULL, STRING) or target == STRING:
+        return
+    if is_temporal(source) and is_temporal(target):
+        return
+    plain = (BOOLEAN,)
+    if (is_numeric(source) or source in plain) and (is_numeric(target) or target in plain):
+        return
+    advice = ""
+    if source == TIMESTAMP and is_numeric(target):
+        advice = "; use unix_micros(x), unix_millis(x) or unix_seconds(x)"
+    elif source == DATE and is_numeric(target):
+        advice = "; use unix_date(x)"
+    elif target == TIMESTAMP and is_numeric(source):
+        advice = "; use timestamp_micros(x), timestamp_millis(x) or timestamp_seconds(x)"
+    elif target == DATE and is_numeric(source):
+        advice = "; use date_from_unix_date(x)"
+    raise QueryError(
+        f"CAST must be between types that can be converted, got {type_name(source)} to "
+        f"{type_name(target)}{advice}"
+    )
+
+
+def never_fails(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether every value of ``source`` has a value in ``target``."""
+    if source in (target, NULL, BOOLEAN) or target in (STRING, BOOLEAN, FLOAT, DOUBLE):
+        return bool(source != STRING or target == STRING)
+    if is_integer(source) and is_integer(target):
+        return bool(source.bit_width <= target.bit_width)
+    return is_temporal(source) and is_temporal(target)
+
+
+def same_in_spark(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether Spark converts to the very same values.
+
+    Not so for the text of floating numbers, which depends on the version of Java.
+    """
+    return not (is_floating(source) and target == STRING)
+
+
+def cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert a column; a value that does not fit raises a DataError."""
+    source = array.type
+    if source == target:
+        return array
+    if source == NULL:
+        return pa.nulls(len(array), target)
+    try:
+        return _convert(array, source, target)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"CAST to {type_name(target)} must get values that fit, got {type_name(source)} with "
+            f"others ({error}); use CASE to leave them out"
+        ) from None
+
+
+def cast_value(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
+    """Convert the value of a literal; times are their integer count, as in `Literal`."""
+    result = cast_array(pa.array([value], source), target)[0]
+    return result.value if is_temporal(target) else result.as_py()
+
+
+def _convert(array: pa.Array, source: pa.DataType, target: pa.DataType) -> pa.Array:
+    if source == STRING:
+        return _read(array, target)
+    if is_floating(source):
+        if is_integer(target):
+            return _cut(array, target)
+        if target == STRING:
+            return map_distinct(array, _float_text, STRING, numpy=True)
+        if target == BOOLEAN:
+            return pc.not_equal(array, pa.scalar(0, source))
+        return pc.cast(array, target, safe=False)
+    if is_integer(source) and is_floating(target):
+        return pc.cast(array, target, safe=False)
+    if source == TIMESTAMP and target == STRING:
+        return pc.utf8_rtrim(pc.utf8_rtrim(pc.cast(array, STRING), "0"), ".")
+    return pc.cast(array, target)
+
+
+def _cut(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cut fractions towards zero; a number outside the target's range is an error."""
+    whole = pc.trunc(pc.cast(array, DOUBLE))
+    bits = target.bit_width - 1
+    # As in Spark, 2**63 itself, which is how a DOUBLE holds the largest BIGINT, is let in.
+    high = 2.0**63 if target == BIGINT else 2.0**bits - 1
+    fits = pc.and_(pc.greater_equal(whole, -(2.0**bits)), pc.less_equal(whole, high))
+    if pc.all(fits).as_py() is False:
+        bad = array.filter(pc.invert(fits))[0].as_py()
+        raise DataError(
+            f"CAST to {type_name(target)} must get numbers that fit, got {bad!r}; use CASE to "
+            "leave them out or a wider type"
+        )
+    if target == BIGINT and pc.any(pc.equal(whole, high)).as_py():
+        top = pa.scalar(2**63 - 1, BIGINT)
+        low = pc.if_else(pc.equal(whole, high), 0.0, whole)
+        return pc.if_else(pc.equal(whole, high), top, pc.cast(low, BIGINT, safe=False))
+    return pc.cast(whole, target, safe=False)
+
+
+def _read(array: pa.Array, target: pa.DataType) -> pa.Array:
+    fits = pc.match_substring_regex(array, GRAMMAR[target])
+    if pc.all(fits).as_py() is False:
+        raise DataError(unreadable(array.filter(pc.invert(fits))[0].as_py(), target))
+    if target == TIMESTAMP:
+        return _read_time(array)
+    if target == DATE:
+        return pc.cast(_read_time(array), DATE)
+    text = pc.utf8_trim(array, " \t\r\n")
+    if target == BOOLEAN:
+        letters = pc.utf8_slice_codeunits(pc.ascii_lower(text), 0, 1)
+        truth = pc.is_in(letters, pa.array(["t", "y", "1"]))
+        return pc.if_else(pc.is_valid(array), truth, pa.scalar(None, BOOLEAN))
+    text = pc.replace_substring_regex(text, "\\A\\+", "")
+    if is_integer(target):
+        return pc.cast(text, target)
+    return pc.cast(map_distinct(text, float, DOUBLE), target, safe=False)
+
+
+def unreadable(text: str, target: pa.DataType) -> str:
+    """Return the message about a text that is outside of the grammar of a type."""
+    example = _EXAMPLE.get(target, "'12'")
+    return (
+        f"CAST to {type_name(target)} must get text such as {example}, got {text!r}; correct the "
+        "data or use CASE to leave such rows out"
+    )
+
+
+def _read_time(array: pa.Array) -> pa.Array:
+    """Read timestamps: Arrow's own parser for the plain form, arithmetic on the parts otherwise."""
+    if pc.all(pc.match_substring_regex(array, _PLAIN_TIME)).as_py() is not False:
+        return pc.cast(array, TIMESTAMP)
+    parts = pc.extract_regex(array, _PARTS)
+
+    def number(name: str) -> Any:
+        text = pc.fill_null(pc.struct_field(parts, name), "")
+        text = pc.if_else(pc.equal(text, ""), "0", text)
+        return pc.cast(text, BIGINT).to_numpy()
+
+    valid = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    month = (number("year") - 1970).astype("M8[Y]").astype("M8[M]") + (number("month") - 1)
+    date = month.astype("M8[D]") + (number("day") - 1)
+    fraction = pc.utf8_rpad(pc.fill_null(pc.struct_field(parts, "fraction"), ""), 6, "0")
+    minus = pc.equal(pc.fill_null(pc.struct_field(parts, "sign"), ""), "-")
+    zone = number("zone_hour") * 60 + number("zone_minute")
+    zone = np.where(minus.to_numpy(zero_copy_only=False), -zone, zone)
+    fits = (
+        ((number("month") - 1) < 12)
+        & (number("month") >= 1)
+        & (number("day") >= 1)
+        & (date.astype("M8[M]") == month)
+        & (number("hour") < 24)
+        & (number("minute") < 60)
+        & (number("second") < 60)
+        & (np.abs(zone) <= 18 * 60)
+        & (number("zone_minute") < 60)
+    )
+    if not fits[valid].all():
+        raise DataError(unreadable(array[int(np.flatnonzero(~fits & valid)[0])].as_py(), TIMESTAMP))
+    minutes = number("hour") * 60 + number("minute") - zone
+    seconds = date.astype(np.int64) * 86_400 + minutes * 60 + number("second")
+    micros = seconds * 1_000_000 + pc.cast(fraction, BIGINT).to_numpy()
+    return pa.array(micros, BIGINT, mask=~valid).cast(TIMESTAMP)
+
+
+def map_distinct(
+    array: pa.Array, change: Callable[[Any], Any], type_: pa.DataType, numpy: bool = False
+) -> pa.Array:
+    """Apply a Python function to each distinct value: for what Arrow and NumPy cannot do."""
+    encoded = array.dictionary_encode()
+    words = encoded.dictionary
+    values = words.to_numpy(zero_copy_only=False) if numpy else words.to_pylist()
+    changed = pa.array([None if v is None else change(v) for v in values], type_)
+    return changed.take(encoded.indices)
+
+
+def _float_text(value: Any) -> str:
+    """Write a floating number as Java does: 1.0, 0.001, 1.0E7, 1.0E-4, NaN, -Infinity."""
+    if np.isnan(value):
+        return "NaN"
+    sign = "-" if np.signbit(value) else ""
+    if np.isinf(value):
+        return f"{sign}Infinity"
+    _, digits, exponent = Decimal(str(abs(value))).normalize().as_tuple()
+    text = "".join(map(str, digits))
+    point = len(text) + int(exponent)  # the value is 0.text times ten to the power of point
+    if value == 0:
+        return f"{sign}0.0"
+    if -3 < point <= 7:
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{text}"
+        whole = text[:point].ljust(point, "0")
+        return f"{sign}{whole}.{text[point:] or '0'}"
+    return f"{sign}{text[0]}.{text[1:] or '0'}E{point - 1}"

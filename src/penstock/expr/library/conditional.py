@@ -1,0 +1,189 @@
+"""Comparison, logic and null handling.
+
+Comparison follows Spark: NaN equals NaN and is greater than every number; -0.0 equals 0.0; a null
+operand gives null.  Logic is three-valued (Kleene).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.expr.signatures import ANY, REAL, TRUTH, Function, alike, takes
+from penstock.expr.types import BOOLEAN, STRING, is_floating, is_numeric, is_temporal
+
+
+def _compare(plain: Any, with_nan: Any) -> Any:
+    """Combine Arrow's comparison, false for NaN, with the cases in which NaN makes it true."""
+
+    def compare(a: Any, b: Any) -> Any:
+        result = plain(a, b)
+        if not is_floating(a.type):
+            return result
+        return pc.or_(result, with_nan(pc.is_nan(a), pc.is_nan(b)))
+
+    return compare
+
+
+equal = _compare(pc.equal, pc.and_)
+_less = _compare(pc.less, lambda a, b: pc.and_not(b, a))
+_less_equal = _compare(pc.less_equal, lambda a, b: b)
+_greater = _compare(pc.greater, lambda a, b: pc.and_not(a, b))
+_greater_equal = _compare(pc.greater_equal, lambda a, b: a)
+
+
+def _not_equal(a: Any, b: Any) -> Any:
+    return pc.invert(equal(a, b))
+
+
+def _equal_null_safe(a: Any, b: Any) -> Any:
+    both_null = pc.and_(pc.is_null(a), pc.is_null(b))
+    return pc.or_(pc.fill_null(equal(a, b), False), both_null)
+
+
+def _is_in(value: Any, *listed: Any) -> Any:
+    """Null where the value is null, or where it is not listed and the list has a null."""
+    chosen = [item for item in listed if item is not None]
+    found = pc.is_in(value, value_set=pa.array(chosen, value.type))
+    unknown = pc.is_null(value)
+    if len(chosen) < len(listed):
+        unknown = pc.or_(unknown, pc.invert(found))
+    return pc.if_else(unknown, pa.scalar(None, BOOLEAN), found)
+
+
+def _nullif(a: Any, b: Any) -> Any:
+    return pc.if_else(pc.fill_null(equal(a, b), False), pa.scalar(None, a.type), a)
+
+
+def _greatest(*values: Any) -> Any:
+    result = pc.max_element_wise(*values, skip_nulls=True)
+    if not is_floating(result.type):
+        return result
+    some_nan = pc.fill_null(pc.is_nan(values[0]), False)
+    for value in values[1:]:
+        some_nan = pc.or_(some_nan, pc.fill_null(pc.is_nan(value), False))
+    return pc.if_else(some_nan, pa.scalar(float("nan"), result.type), result)
+
+
+def _least(*values: Any) -> Any:
+    return pc.min_element_wise(*values, skip_nulls=True)
+
+
+def _orderable(type_: pa.DataType) -> bool:
+    return is_numeric(type_) or is_temporal(type_) or type_ == STRING
+
+
+def _anything(type_: pa.DataType) -> bool:
+    return True
+
+
+_COMPARABLE = alike("two values of one type (use CAST)", _anything, gives=BOOLEAN)
+_TRUTHS = takes(TRUTH, TRUTH, gives=BOOLEAN)
+
+FUNCTIONS = (
+    Function("eq", "a = b", _COMPARABLE, equal, lambda f, a, b: a == b, "Equal."),
+    Function("ne", "a <> b", _COMPARABLE, _not_equal, lambda f, a, b: a != b, "Not equal."),
+    Function("lt", "a < b", _COMPARABLE, _less, lambda f, a, b: a < b, "Less."),
+    Function("le", "a <= b", _COMPARABLE, _less_equal, lambda f, a, b: a <= b, "Less or equal."),
+    Function("gt", "a > b", _COMPARABLE, _greater, lambda f, a, b: a > b, "Greater."),
+    Function(
+        "ge", "a >= b", _COMPARABLE, _greater_equal, lambda f, a, b: a >= b, "Greater or equal."
+    ),
+    Function(
+        "eq_null_safe",
+        "a <=> b",
+        _COMPARABLE,
+        _equal_null_safe,
+        lambda f, a, b: a.eqNullSafe(b),
+        "Equal, where two nulls are equal; never null. Also `IS NOT DISTINCT FROM`.",
+        aliases=("equal_null",),
+    ),
+    Function(
+        "and",
+        "a AND b",
+        _TRUTHS,
+        pc.and_kleene,
+        lambda f, a, b: a & b,
+        "Both hold. The right side is evaluated only where the left one is not false.",
+    ),
+    Function(
+        "or",
+        "a OR b",
+        _TRUTHS,
+        pc.or_kleene,
+        lambda f, a, b: a | b,
+        "At least one holds. The right side is evaluated only where the left one is not true.",
+    ),
+    Function("not", "NOT a", takes(TRUTH, gives=BOOLEAN), pc.invert, lambda f, a: ~a, "Negation."),
+    Function(
+        "is_null",
+        "a IS NULL",
+        takes(ANY, gives=BOOLEAN),
+        pc.is_null,
+        lambda f, a: a.isNull(),
+        "Whether the value is missing.",
+        aliases=("isnull",),
+    ),
+    Function(
+        "is_not_null",
+        "a IS NOT NULL",
+        takes(ANY, gives=BOOLEAN),
+        pc.is_valid,
+        lambda f, a: a.isNotNull(),
+        "Whether the value is present.",
+        aliases=("isnotnull",),
+    ),
+    Function(
+        "is_nan",
+        "isnan(x)",
+        takes(REAL, gives=BOOLEAN),
+        lambda x: pc.fill_null(pc.is_nan(x), False),
+        lambda f, x: f.isnan(x),
+        "Whether a number is NaN; false for null.",
+        aliases=("isnan",),
+    ),
+    Function(
+        "in",
+        "x IN (a, b, ..)",
+        alike("values of one type", _anything, gives=BOOLEAN, most=None),
+        _is_in,
+        lambda f, value, *listed: value.isin(*listed),
+        "Whether the value is one of the list.",
+        constants=range(1, 1 << 31),
+    ),
+    Function(
+        "coalesce",
+        "coalesce(a, b, ..)",
+        alike("values of one type", _anything, least=1, most=None, of_null=pa.null()),
+        pc.coalesce,
+        lambda f, *values: f.coalesce(*values),
+        "The first value that is not null. Later ones are evaluated only where needed.",
+        aliases=("nvl", "ifnull"),
+    ),
+    Function(
+        "nullif",
+        "nullif(a, b)",
+        alike("two values of one type", _anything),
+        _nullif,
+        lambda f, a, b: f.nullif(a, b),
+        "Null where both are equal, else the first.",
+    ),
+    Function(
+        "greatest",
+        "greatest(a, b, ..)",
+        alike("numbers, strings or times", _orderable, most=None),
+        _greatest,
+        lambda f, *values: f.greatest(*values),
+        "The greatest value; nulls are skipped.",
+    ),
+    Function(
+        "least",
+        "least(a, b, ..)",
+        alike("numbers, strings or times", _orderable, most=None),
+        _least,
+        lambda f, *values: f.least(*values),
+        "The least value; nulls are skipped.",
+    ),
+)

@@ -1,0 +1,366 @@
+"""Arithmetic and mathematics.
+
+Integers are checked: an overflow or a division by zero is an error, as in Spark's ANSI mode.  ``/``
+gives DOUBLE; ``DIV`` and ``%`` cut towards zero, so that ``%`` has the sign of the dividend.
+
+Rounding is half away from zero *of the number as it is written*: ``round(2.675, 2)`` is 2.68
+although the nearest DOUBLE lies below 2.675.  With ``k`` the digits kept, the written number is at
+or above the midpoint ``m = (2k+1) / (2 * 10**n)`` exactly when the DOUBLE is at or above the DOUBLE
+nearest to ``m``, because decimals of at most 15 digits have distinct DOUBLEs and rounding is
+monotone.  Longer numbers take the slow way through `decimal`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.expr.casts import map_distinct
+from penstock.expr.nodes import Expr
+from penstock.expr.signatures import COUNT, LONG, NUMBER, REAL, Function, Kind, Types, alike, takes
+from penstock.expr.types import BIGINT, DOUBLE, is_integer, is_numeric, is_temporal
+
+_EXACT = 10.0**15
+
+
+def spread(*values: Any) -> tuple[int, list[pa.Array]]:
+    """Return the number of rows and all values as arrays, repeating scalars."""
+    rows = next(len(v) for v in values if isinstance(v, pa.Array))
+    return rows, [v if isinstance(v, pa.Array) else pa.repeat(v, rows) for v in values]
+
+
+def _numpy(value: pa.Array) -> Any:
+    """Return the values as NumPy, zero where they are null."""
+    if value.null_count:
+        value = pc.fill_null(value, pa.scalar(0, value.type))
+    return value.to_numpy(zero_copy_only=False)
+
+
+def _null_mask(*values: pa.Array) -> Any:
+    mask = np.zeros(len(values[0]), bool)
+    for value in values:
+        if value.null_count:
+            mask |= pc.is_null(value).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _mod(a: Any, b: Any) -> pa.Array:
+    _, (a, b) = spread(a, b)
+    null = _null_mask(a, b)
+    divisor = _numpy(b)
+    if ((divisor == 0) & ~null).any():
+        raise pa.ArrowInvalid("divide by zero")
+    # A remainder by -1 is 0; the machine's own instruction fails on the smallest integer.
+    harmless = (divisor == 0) | (divisor == -1) if is_integer(a.type) else divisor == 0
+    with np.errstate(invalid="ignore"):
+        result = np.fmod(_numpy(a), np.where(harmless, divisor.dtype.type(1), divisor))
+    return pa.array(result, a.type, mask=null, from_pandas=False)
+
+
+def _real(function: Any) -> Any:
+    """A NumPy function of one DOUBLE."""
+
+    def apply(value: Any) -> pa.Array:
+        with np.errstate(all="ignore"):
+            result = function(_numpy(value))
+        return pa.array(result, DOUBLE, mask=_null_mask(value), from_pandas=False)
+
+    return apply
+
+
+def _logarithm(function: Any) -> Any:
+    """As in Spark, null at and below zero."""
+
+    def apply(value: Any) -> Any:
+        return function(pc.if_else(pc.less_equal(value, 0.0), pa.scalar(None, DOUBLE), value))
+
+    return apply
+
+
+def _power(base: Any, exponent: Any) -> pa.Array:
+    """Unlike C, and like Java and Spark, 1 to the power of NaN or infinity is NaN."""
+    _, (base, exponent) = spread(base, exponent)
+    x, y = _numpy(base), _numpy(exponent)
+    with np.errstate(all="ignore"):
+        result = np.power(x, y)
+        undefined = np.isnan(y) | ((np.abs(x) == 1) & np.isinf(y))
+    result[undefined] = np.nan
+    return pa.array(result, DOUBLE, mask=_null_mask(base, exponent), from_pandas=False)
+
+
+def _atan2(y: Any, x: Any) -> pa.Array:
+    _, (y, x) = spread(y, x)
+    # Java adds 0.0, so that -0.0 counts as 0.0.
+    result = np.arctan2(_numpy(y) + 0.0, _numpy(x) + 0.0)
+    return pa.array(result, DOUBLE, mask=_null_mask(y, x), from_pandas=False)
+
+
+def _to_long(function: Any) -> Any:
+    """Round to BIGINT as Java converts: NaN is 0, and what is too large is the nearest BIGINT."""
+
+    def apply(value: Any) -> Any:
+        if value.type == BIGINT:
+            return value
+        whole = np.nan_to_num(function(_numpy(value)), nan=0.0, posinf=2.0**63, neginf=-(2.0**63))
+        high, low = whole >= 2.0**63, whole < -(2.0**63)
+        inside = np.where(high | low, 0.0, whole).astype(np.int64)
+        result = np.where(high, np.int64(2**63 - 1), np.where(low, np.int64(-(2**63)), inside))
+        return pa.array(result, BIGINT, mask=_null_mask(value))
+
+    return apply
+
+
+def _round(value: Any, digits: int | None = 0) -> Any:
+    if digits is None:
+        return pa.nulls(len(value), value.type)
+    if is_integer(value.type):
+        return value if digits >= 0 else _round_integers(value, -digits)
+    numbers = _numpy(value)
+    sizes = np.abs(numbers)
+    if digits > 22 or digits < -22:
+        easy = np.zeros(len(sizes), bool)
+        result = numbers.copy()
+    else:
+        scale = 10.0 ** abs(digits)
+        with np.errstate(over="ignore"):
+            easy = (sizes * scale < _EXACT) if digits >= 0 else (sizes < _EXACT)
+        result = np.where(easy, _round_written(np.where(easy, sizes, 0.0), scale, digits), sizes)
+        result = np.copysign(result, numbers)
+    hard = ~easy & np.isfinite(numbers)
+    if hard.any():
+        column = pa.array(numbers[hard])
+        result[hard] = map_distinct(column, lambda v: _round_decimal(v, digits), DOUBLE).to_numpy()
+    return pa.array(result, DOUBLE, mask=_null_mask(value), from_pandas=False)
+
+
+def _round_written(sizes: Any, scale: float, digits: int) -> Any:
+    """Round numbers >= 0 at ``10**-digits``; see the head of this module."""
+    if digits < 0:
+        kept = np.floor(sizes / scale)
+        kept -= kept * scale > sizes
+        kept += (kept + 1) * scale <= sizes
+        return (kept + (sizes >= (2 * kept + 1) * (scale / 2))) * scale
+    kept = np.floor(sizes * scale)
+    kept -= kept / scale > sizes
+    kept += (kept + 1) / scale <= sizes
+    return (kept + (sizes >= (2 * kept + 1) / (2 * scale))) / scale
+
+
+def _round_decimal(value: float, digits: int) -> float:
+    written = Decimal(repr(value))
+    exponent = written.as_tuple().exponent
+    if not isinstance(exponent, int) or -exponent <= digits:
+        return value
+    if written.adjusted() + 1 < -digits:
+        return math.copysign(0.0, value)
+    return float(written.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def _round_integers(value: pa.Array, zeros: int) -> pa.Array:
+    bits = value.type.bit_width - 1
+    numbers = _numpy(value).astype(np.int64)
+    if zeros > 18:  # ten to the power of 19 is above every BIGINT
+        half = 5 * 10**18
+        if zeros == 19 and ((numbers >= half) | (numbers <= -half)).any():
+            raise pa.ArrowInvalid("overflow")
+        return pc.multiply(value, pa.scalar(0, value.type))
+    step = 10**zeros
+    rest = np.fmod(numbers, step)
+    base = numbers - rest
+    away = np.where(np.abs(rest) >= step // 2, np.sign(rest), 0)
+    above = (away > 0) & (base > 2**bits - 1 - step)
+    below = (away < 0) & (base < step - 2**bits)
+    if (above | below).any():
+        raise pa.ArrowInvalid("overflow")
+    return pa.array(base + away * step, BIGINT, mask=_null_mask(value)).cast(value.type)
+
+
+def _time_hint(args: Sequence[Expr]) -> str:
+    if not any(is_temporal(arg.type) for arg in args):
+        return ""
+    return (
+        " (for times use t + INTERVAL .., time_add(t, microseconds), time_diff(t1, t2) in "
+        "microseconds, date_add(d, days) or date_diff(d1, d2) in days)"
+    )
+
+
+def _first(types: Types) -> pa.DataType:
+    return types[0]
+
+
+def _unary(name: str, usage: str, function: Any, doc: str, *aliases: str) -> Function:
+    """A function of one DOUBLE that only Arrow evaluates: Java's last bit is another one."""
+    return Function(name, usage, takes(REAL, gives=DOUBLE), function, None, doc, aliases)
+
+
+_NUMBERS = alike("two numbers", is_numeric, instead=_time_hint)
+_REALS = takes(REAL, REAL, gives=DOUBLE)
+_OVERFLOW = "use a wider type, for instance CAST(x AS BIGINT) or CAST(x AS DOUBLE)"
+_BY_ZERO = "use NULLIF(b, 0) or CASE to leave out divisors of zero"
+
+
+def _integer_or_real(expr: Expr) -> pa.DataType | None:
+    if is_integer(expr.type):
+        return expr.type
+    return REAL.accept(expr)
+
+
+def _long_or_real(expr: Expr) -> pa.DataType | None:
+    return LONG.accept(expr) if is_integer(expr.type) else REAL.accept(expr)
+
+
+_ROUNDABLE = Kind("a number", _integer_or_real)
+_TO_WHOLE = takes(Kind("a number", _long_or_real), gives=BIGINT)
+
+FUNCTIONS = (
+    Function(
+        "add",
+        "a + b",
+        _NUMBERS,
+        pc.add_checked,
+        lambda f, a, b: a + b,
+        "Sum.",
+        total=False,
+        advice=_OVERFLOW,
+    ),
+    Function(
+        "subtract",
+        "a - b",
+        _NUMBERS,
+        pc.subtract_checked,
+        lambda f, a, b: a - b,
+        "Difference.",
+        total=False,
+        advice=_OVERFLOW,
+    ),
+    Function(
+        "multiply",
+        "a * b",
+        _NUMBERS,
+        pc.multiply_checked,
+        lambda f, a, b: a * b,
+        "Product.",
+        total=False,
+        advice=_OVERFLOW,
+    ),
+    Function(
+        "divide",
+        "a / b",
+        _REALS,
+        pc.divide_checked,
+        lambda f, a, b: a / b,
+        "Quotient as DOUBLE; division by zero is an error.",
+        total=False,
+        advice=_BY_ZERO,
+    ),
+    Function(
+        "div",
+        "a DIV b",
+        takes(LONG, LONG, gives=BIGINT),
+        pc.divide_checked,
+        lambda f, a, b: f.call_function("div", a, b),
+        "Whole quotient of integers, cut towards zero; division by zero is an error.",
+        total=False,
+        advice=_BY_ZERO,
+    ),
+    Function(
+        "mod",
+        "a % b",
+        _NUMBERS,
+        _mod,
+        lambda f, a, b: a % b,
+        "Remainder with the sign of the dividend; division by zero is an error.",
+        total=False,
+        advice=_BY_ZERO,
+    ),
+    Function(
+        "negate",
+        "-a",
+        takes(NUMBER, gives=_first),
+        pc.negate_checked,
+        lambda f, a: -a,
+        "Negative.",
+        ("negative",),
+        total=False,
+        advice=_OVERFLOW,
+    ),
+    Function(
+        "abs",
+        "abs(x)",
+        takes(NUMBER, gives=_first),
+        pc.abs_checked,
+        lambda f, x: f.abs(x),
+        "Absolute value.",
+        total=False,
+        advice=_OVERFLOW,
+    ),
+    Function(
+        "sign",
+        "sign(x)",
+        takes(REAL, gives=DOUBLE),
+        pc.sign,
+        lambda f, x: f.signum(x),
+        "-1.0, 0.0 or 1.0.",
+        ("signum",),
+    ),
+    Function(
+        "round",
+        "round(x [, digits])",
+        takes(_ROUNDABLE, COUNT, gives=_first, optional=1),
+        _round,
+        lambda f, x, *digits: f.round(x, *digits),
+        "Rounded half away from zero, as the number is written; digits may be negative.",
+        constants=(1,),
+        total=False,
+        advice=_OVERFLOW,
+    ),
+    Function(
+        "floor",
+        "floor(x)",
+        _TO_WHOLE,
+        _to_long(np.floor),
+        lambda f, x: f.floor(x),
+        "Largest integer at or below, as BIGINT; NaN gives 0.",
+    ),
+    Function(
+        "ceil",
+        "ceil(x)",
+        _TO_WHOLE,
+        _to_long(np.ceil),
+        lambda f, x: f.ceil(x),
+        "Smallest integer at or above, as BIGINT; NaN gives 0.",
+        ("ceiling",),
+    ),
+    Function(
+        "sqrt",
+        "sqrt(x)",
+        takes(REAL, gives=DOUBLE),
+        pc.sqrt,
+        lambda f, x: f.sqrt(x),
+        "Square root; NaN below zero.",
+    ),
+    _unary("exp", "exp(x)", _real(np.exp), "e to the power of x."),
+    _unary("ln", "ln(x)", _logarithm(pc.ln), "Natural logarithm; null at and below zero.", "log"),
+    _unary(
+        "log10", "log10(x)", _logarithm(pc.log10), "Logarithm to base 10; null at and below zero."
+    ),
+    _unary("log2", "log2(x)", _logarithm(pc.log2), "Logarithm to base 2; null at and below zero."),
+    Function(
+        "power", "power(x, y)", _REALS, _power, None, "x to the power of y.", aliases=("pow",)
+    ),
+    _unary("sin", "sin(x)", _real(np.sin), "Sine of an angle in radians."),
+    _unary("cos", "cos(x)", _real(np.cos), "Cosine of an angle in radians."),
+    _unary("tan", "tan(x)", _real(np.tan), "Tangent of an angle in radians."),
+    _unary("asin", "asin(x)", _real(np.arcsin), "Arc sine in radians; NaN outside -1 to 1."),
+    _unary("acos", "acos(x)", _real(np.arccos), "Arc cosine in radians; NaN outside -1 to 1."),
+    _unary("atan", "atan(x)", _real(np.arctan), "Arc tangent in radians."),
+    Function("atan2", "atan2(y, x)", _REALS, _atan2, None, "Angle of the point (x, y) in radians."),
+    _unary("radians", "radians(x)", _real(np.radians), "Degrees to radians."),
+    _unary("degrees", "degrees(x)", _real(np.degrees), "Radians to degrees."),
+)

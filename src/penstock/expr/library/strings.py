@@ -1,0 +1,417 @@
+"""Text. Positions and lengths count characters (code points) from 1, as in SQL.
+
+Arrow's text functions take one pattern for a whole column.  Where an argument such as the pattern
+is itself a column, the rows are worked off in groups that share it (`_grouped`).
+
+Case mapping is the full one of Unicode (``upper('ß')`` is ``SS``), which Arrow has only for ASCII;
+other columns are mapped once per distinct text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import DataError
+from penstock.expr.casts import map_distinct
+from penstock.expr.signatures import COUNT, PRINTABLE, TEXT, Function, takes
+from penstock.expr.types import BOOLEAN, INT, STRING
+
+
+def _grouped(kernel: Callable[..., pa.Array], gives: pa.DataType) -> Callable[..., pa.Array]:
+    """Lift ``kernel(column, *plain values)`` to columns for all arguments; any null gives null."""
+
+    def apply(text: Any, *params: Any) -> pa.Array:
+        rows = next(len(v) for v in (text, *params) if isinstance(v, pa.Array))
+        if not isinstance(text, pa.Array):
+            text = pa.repeat(text, rows)
+        if not any(isinstance(p, pa.Array) for p in params):
+            plain = [p.as_py() if isinstance(p, pa.Scalar) else p for p in params]
+            if any(p is None for p in plain):
+                return pa.nulls(rows, gives)
+            return kernel(text, *plain)
+        columns = [p if isinstance(p, pa.Array) else pa.repeat(p, rows) for p in params]
+        names = [str(i) for i in range(len(columns))]
+        table = pa.table([*columns, np.arange(rows)], names=[*names, "row"])
+        groups = table.group_by(names).aggregate([("row", "list")])
+        order, parts = [], []
+        for group in groups.to_pylist():
+            index = pa.array(group["row_list"], pa.int64())
+            plain = [group[name] for name in names]
+            missing = any(p is None for p in plain)
+            parts.append(
+                pa.nulls(len(index), gives) if missing else kernel(text.take(index), *plain)
+            )
+            order.append(index.to_numpy())
+        if not parts:
+            return pa.array([], gives)
+        return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order))))
+
+    return apply
+
+
+def _case(ascii_kernel: Any, change: Callable[[str], str]) -> Any:
+    def apply(text: pa.Array) -> pa.Array:
+        if pc.all(pc.string_is_ascii(text)).as_py() is not False:
+            return ascii_kernel(text)
+        return map_distinct(text, change, STRING)
+
+    return apply
+
+
+_lower = _case(pc.ascii_lower, str.lower)
+_upper = _case(pc.ascii_upper, str.upper)
+
+
+def _initcap_text(text: str) -> str:
+    words = text.lower().split(" ")
+    return " ".join(word[:1].title() + word[1:] for word in words)
+
+
+def _initcap(text: pa.Array) -> pa.Array:
+    return map_distinct(text, _initcap_text, STRING)
+
+
+def like_to_regex(pattern: str) -> str:
+    """Return the RE2 expression of a LIKE pattern; a backslash makes the next character plain."""
+    result, escaped = [], False
+    for char in pattern:
+        if escaped or char not in "\\%_":
+            if escaped and char not in "\\%_":
+                raise _bad_escape(pattern)
+            result.append(re.escape(char) if char.isascii() else char)
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        else:
+            result.append(".*" if char == "%" else ".")
+    if escaped:
+        raise _bad_escape(pattern)
+    return f"(?s)\\A{''.join(result)}\\z"
+
+
+def _bad_escape(pattern: str) -> DataError:
+    return DataError(
+        f"a LIKE pattern must have %, _ or \\ after a backslash, got {pattern!r}; write \\\\ for a "
+        "backslash itself"
+    )
+
+
+def _like(text: pa.Array, pattern: str) -> pa.Array:
+    if "\\" in pattern:
+        return pc.match_substring_regex(text, like_to_regex(pattern))
+    return pc.match_like(text, pattern)
+
+
+def _ilike(text: pa.Array, pattern: str) -> pa.Array:
+    return _like(_lower(text), pattern.lower())
+
+
+def _concat(*values: Any) -> Any:
+    return pc.binary_join_element_wise(*values, "", null_handling="emit_null")
+
+
+def _concat_ws(separator: Any, *values: Any) -> Any:
+    joined = pc.binary_join_element_wise(*values, separator, null_handling="skip") if values else ""
+    if isinstance(joined, str):
+        joined = pa.scalar("", STRING)
+    return pc.if_else(pc.is_valid(separator), joined, pa.scalar(None, STRING))
+
+
+def _substring(text: pa.Array, position: int, length: int = 2**31 - 1) -> pa.Array:
+    """Spark's rules: position 0 is 1; a negative one counts from the end and may lie before it."""
+    if length <= 0:
+        return pc.if_else(pc.is_valid(text), "", text)
+    start = position - 1 if position > 0 else position
+    stop = start + length
+    if start < 0 and stop >= 0:
+        return pc.utf8_slice_codeunits(text, start)
+    return pc.utf8_slice_codeunits(text, start, stop)
+
+
+def _left(text: pa.Array, length: int) -> pa.Array:
+    return _substring(text, 1, length)
+
+
+def _right(text: pa.Array, length: int) -> pa.Array:
+    return _substring(text, -length, length) if length > 0 else _left(text, 0)
+
+
+def _replace(text: pa.Array, search: str, replacement: str = "") -> pa.Array:
+    if not search:  # Arrow would never end
+        return text
+    return pc.replace_substring(text, pattern=search, replacement=replacement)
+
+
+def _pad(text: pa.Array, length: int, pad: str, left: bool) -> pa.Array:
+    if length <= 0:
+        return _left(text, 0)
+    cut = pc.utf8_slice_codeunits(text, 0, length)
+    missing = pc.subtract(pa.scalar(length, INT), pc.utf8_length(cut))
+    most = pc.max(missing).as_py() or 0
+    if not pad or most == 0:
+        return cut
+    long = pad * (most // len(pad) + 1)
+    padding = pa.array([long[:n] for n in range(most + 1)], STRING).take(missing)
+    return _concat(padding, cut) if left else _concat(cut, padding)
+
+
+def _lpad(text: pa.Array, length: int, pad: str = " ") -> pa.Array:
+    return _pad(text, length, pad, left=True)
+
+
+def _rpad(text: pa.Array, length: int, pad: str = " ") -> pa.Array:
+    return _pad(text, length, pad, left=False)
+
+
+def _repeat(text: Any, times: Any) -> pa.Array:
+    return pc.binary_repeat(text, pc.max_element_wise(times, pa.scalar(0, INT), skip_nulls=False))
+
+
+def _instr(text: pa.Array, search: str) -> pa.Array:
+    """Position in characters; Arrow finds bytes, so continuation bytes before it are taken off."""
+    found = pc.find_substring(text, search)
+    if pc.all(pc.string_is_ascii(text)).as_py() is not False:
+        return pc.add(found, pa.scalar(1, INT))
+    offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text)]
+    data = np.frombuffer(text.buffers()[2], np.uint8)
+    starts = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])
+    position = pc.fill_null(found, -1).to_numpy()
+    end = offsets + np.maximum(position, 0)
+    characters = starts[end] - starts[offsets]
+    result = np.where(position < 0, 0, characters + 1).astype(np.int32)
+    return pa.array(result, INT, mask=pc.is_null(text).to_numpy(zero_copy_only=False))
+
+
+def _split_part(text: pa.Array, separator: str, number: int) -> pa.Array:
+    if number == 0:
+        raise DataError(
+            "split_part(s, separator, n) must get n from 1, or from -1 at the end, got 0"
+        )
+    if not separator:
+        return text if number in (1, -1) else _left(text, 0)
+    parts = pc.split_pattern(text, pattern=separator)
+    offsets = parts.offsets.to_numpy()
+    first, last = offsets[:-1], offsets[1:]
+    index = first + number - 1 if number > 0 else last + number
+    inside = (index >= first) & (index < last)
+    chosen = parts.values.take(pa.array(np.where(inside, index, 0), mask=~inside))
+    return pc.if_else(pc.is_valid(text), pc.fill_null(chosen, ""), pa.scalar(None, STRING))
+
+
+def _contains(kernel: Any) -> Any:
+    return _grouped(lambda text, pattern: kernel(text, pattern=pattern), BOOLEAN)
+
+
+_ONE = takes(TEXT, gives=STRING)
+_TEST = takes(TEXT, TEXT, gives=BOOLEAN)
+_PADDING = takes(TEXT, COUNT, TEXT, gives=STRING, optional=1)
+
+FUNCTIONS = (
+    Function(
+        "concat",
+        "concat(a, b, ..), a || b",
+        takes(PRINTABLE, gives=STRING, more=PRINTABLE),
+        _concat,
+        lambda f, *values: f.concat(*values),
+        "Texts one after another; null if one is null. Other types are written as text.",
+    ),
+    Function(
+        "concat_ws",
+        "concat_ws(separator, a, b, ..)",
+        takes(TEXT, gives=STRING, more=PRINTABLE),
+        _concat_ws,
+        lambda f, *values: f.call_function("concat_ws", *values),
+        "Texts with a separator between them; nulls are skipped.",
+    ),
+    Function(
+        "length",
+        "length(s)",
+        takes(TEXT, gives=INT),
+        pc.utf8_length,
+        lambda f, s: f.length(s),
+        "Number of characters.",
+        ("len", "char_length", "character_length"),
+    ),
+    Function("upper", "upper(s)", _ONE, _upper, lambda f, s: f.upper(s), "Upper case.", ("ucase",)),
+    Function("lower", "lower(s)", _ONE, _lower, lambda f, s: f.lower(s), "Lower case.", ("lcase",)),
+    Function(
+        "initcap",
+        "initcap(s)",
+        _ONE,
+        _initcap,
+        lambda f, s: f.initcap(s),
+        "The first letter of each word in upper case, others in lower case.",
+    ),
+    Function(
+        "trim",
+        "trim(s)",
+        _ONE,
+        lambda s: pc.utf8_trim(s, " "),
+        lambda f, s: f.trim(s),
+        "Without blanks at both ends.",
+        ("btrim",),
+    ),
+    Function(
+        "ltrim",
+        "ltrim(s)",
+        _ONE,
+        lambda s: pc.utf8_ltrim(s, " "),
+        lambda f, s: f.ltrim(s),
+        "Without blanks at the start.",
+    ),
+    Function(
+        "rtrim",
+        "rtrim(s)",
+        _ONE,
+        lambda s: pc.utf8_rtrim(s, " "),
+        lambda f, s: f.rtrim(s),
+        "Without blanks at the end.",
+    ),
+    Function(
+        "substring",
+        "substring(s, position [, length])",
+        takes(TEXT, COUNT, COUNT, gives=STRING, optional=1),
+        _grouped(_substring, STRING),
+        lambda f, s, position, *length: f.substring(s, position, *(length or (f.lit(2**31 - 1),))),
+        "Part of a text; a negative position counts from the end.",
+        ("substr", "mid"),
+    ),
+    Function(
+        "left",
+        "left(s, length)",
+        takes(TEXT, COUNT, gives=STRING),
+        _grouped(_left, STRING),
+        lambda f, s, length: f.left(s, length),
+        "The first characters.",
+    ),
+    Function(
+        "right",
+        "right(s, length)",
+        takes(TEXT, COUNT, gives=STRING),
+        _grouped(_right, STRING),
+        lambda f, s, length: f.right(s, length),
+        "The last characters.",
+    ),
+    Function(
+        "replace",
+        "replace(s, search [, replacement])",
+        takes(TEXT, TEXT, TEXT, gives=STRING, optional=1),
+        _grouped(_replace, STRING),
+        lambda f, s, *others: f.replace(s, *others),
+        "Every occurrence replaced, by nothing if no replacement is given.",
+    ),
+    Function(
+        "startswith",
+        "startswith(s, prefix)",
+        _TEST,
+        _contains(pc.starts_with),
+        lambda f, s, prefix: f.startswith(s, prefix),
+        "Whether the text starts so.",
+    ),
+    Function(
+        "endswith",
+        "endswith(s, suffix)",
+        _TEST,
+        _contains(pc.ends_with),
+        lambda f, s, suffix: f.endswith(s, suffix),
+        "Whether the text ends so.",
+    ),
+    Function(
+        "contains",
+        "contains(s, part)",
+        _TEST,
+        _contains(pc.match_substring),
+        lambda f, s, part: f.contains(s, part),
+        "Whether the text holds the part.",
+    ),
+    Function(
+        "like",
+        "s LIKE pattern",
+        _TEST,
+        _grouped(_like, BOOLEAN),
+        lambda f, s, pattern: f.like(s, pattern),
+        "Whether the text matches; % is any text, _ any character, \\\\ takes either as it is.",
+        constants=(1,),
+        total=False,
+        advice="correct the pattern",
+    ),
+    Function(
+        "ilike",
+        "s ILIKE pattern",
+        _TEST,
+        _grouped(_ilike, BOOLEAN),
+        lambda f, s, pattern: f.ilike(s, pattern),
+        "As LIKE, upper and lower case being equal.",
+        constants=(1,),
+        total=False,
+        advice="correct the pattern",
+    ),
+    Function(
+        "rlike",
+        "s RLIKE expression",
+        _TEST,
+        _grouped(lambda s, pattern: pc.match_substring_regex(s, pattern), BOOLEAN),
+        None,
+        "Whether a regular expression (of RE2: no look-around, no back references) is found in it.",
+        ("regexp", "regexp_like"),
+        constants=(1,),
+        total=False,
+        advice="correct the expression",
+    ),
+    Function(
+        "lpad",
+        "lpad(s, length [, pad])",
+        _PADDING,
+        _grouped(_lpad, STRING),
+        lambda f, s, length, *pad: f.lpad(s, length, *(pad or (f.lit(" "),))),
+        "Filled up at the start, or cut, to a length.",
+    ),
+    Function(
+        "rpad",
+        "rpad(s, length [, pad])",
+        _PADDING,
+        _grouped(_rpad, STRING),
+        lambda f, s, length, *pad: f.rpad(s, length, *(pad or (f.lit(" "),))),
+        "Filled up at the end, or cut, to a length.",
+    ),
+    Function(
+        "reverse",
+        "reverse(s)",
+        _ONE,
+        pc.utf8_reverse,
+        lambda f, s: f.reverse(s),
+        "Characters from last to first.",
+    ),
+    Function(
+        "repeat",
+        "repeat(s, times)",
+        takes(TEXT, COUNT, gives=STRING),
+        _repeat,
+        lambda f, s, times: f.repeat(s, times),
+        "The text several times.",
+    ),
+    Function(
+        "instr",
+        "instr(s, part)",
+        takes(TEXT, TEXT, gives=INT),
+        _grouped(_instr, INT),
+        lambda f, s, part: f.instr(s, part),
+        "Position of the first occurrence, 0 if there is none.",
+    ),
+    Function(
+        "split_part",
+        "split_part(s, separator, n)",
+        takes(TEXT, TEXT, COUNT, gives=STRING),
+        _grouped(_split_part, STRING),
+        lambda f, s, separator, n: f.split_part(s, separator, n),
+        "The n-th part between separators, counted from the end if negative; else empty.",
+        total=False,
+        advice="count parts from 1",
+    ),
+)

@@ -1,0 +1,257 @@
+"""Events of keys over time: dense codes, their order, running sums, and counts turned into rows.
+
+An operator that keeps something per key sees a slice as events ``(key, time, change)``: +1 where a row
+starts, -1 where it ends.  `order_events` sorts them and finds the *steps*, the distinct ``(key, time)``.
+The first event of every key is an *old* one without a time: it stands before all others of its
+key and brings what the state knew, so that running sums need no second look at the state.
+
+`match_copies` turns the count of a value, a step function, into rows: where it rises by d, d copies
+are born; where it falls by d, the d oldest copies die (first in, first out).  So the j-th copy ever
+born dies in the j-th death: with ``c`` old copies alive, birth j of the slice is ended by its death
+``c + j``, and the first ``c`` deaths end old copies.  Cost follows the events, not the copies alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.kernels.keys import Keys, codes, hash_columns
+from penstock.kernels.steps import ranges
+from penstock.model import I64, Mask
+
+
+def canonical(column: pa.Array) -> pa.Array:
+    """Return a column in which equal floats have equal bits: one zero, one NaN."""
+    if not pa.types.is_floating(column.type):
+        return column
+    column = pc.add(column, pa.scalar(0.0, column.type))
+    strange = pc.is_nan(column)
+    if pc.any(strange).as_py():
+        column = pc.if_else(strange, pa.scalar(float("nan"), column.type), column)
+    return column
+
+
+def group_codes(columns: Sequence[pa.Array], rows: int) -> tuple[I64, Keys, tuple[pa.Array, ...]]:
+    """Return a dense code per row, and for each code its key and its values.
+
+    Only distinct values are hashed.  Nulls are equal to one another.
+    """
+    if not columns:
+        seen = min(rows, 1)
+        return np.zeros(rows, np.int64), hash_columns([], seen), ()
+    combined, dictionaries, sizes = None, [], []
+    for column in columns:
+        encoded = canonical(column).dictionary_encode(null_encoding="encode")
+        index = encoded.indices.to_numpy().astype(np.int64)
+        size = len(encoded.dictionary)
+        dictionaries.append(encoded.dictionary)
+        sizes.append(size)
+        if combined is None:
+            combined, total = index, size
+        elif total * size < 2**62:
+            combined, total = combined * size + index, total * size
+        else:  # too many combinations to be numbered: hash the rows themselves
+            plain = [canonical(c) for c in columns]
+            keys = hash_columns(plain, rows)
+            code, first = codes(keys)
+            values = tuple(c.take(pa.array(first)) for c in plain)
+            return code, keys.take(first), values
+    assert combined is not None
+    if len(columns) > 1:
+        packed = pa.array(combined).dictionary_encode()
+        combined = packed.indices.to_numpy().astype(np.int64)
+        rest = packed.dictionary.to_numpy()
+        parts: list[I64] = []
+        for size in reversed(sizes):
+            parts.append(rest % max(size, 1))
+            rest = rest // max(size, 1)
+        values = tuple(
+            d.take(pa.array(p)) for d, p in zip(dictionaries, reversed(parts), strict=True)
+        )
+    else:
+        values = tuple(dictionaries)
+    return combined, hash_columns(values, len(values[0])), values
+
+
+def key_codes(keys: Keys) -> tuple[I64, Keys]:
+    """Return a dense code per key and the distinct keys, by hashing one lane."""
+    if len(keys) == 0:
+        return np.empty(0, np.int64), keys
+    encoded = pa.array(keys.high).dictionary_encode()
+    code = encoded.indices.to_numpy().astype(np.int64)
+    high = encoded.dictionary.to_numpy()
+    low = np.empty(len(high), np.uint64)
+    low[code] = keys.low
+    if (low[code] == keys.low).all():
+        return code, Keys(high, low)
+    code, first = codes(keys)  # two keys share one lane
+    return code, keys.take(first)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Sorted events. A step is a distinct ``(code, time)``; the first step of each code is the old one.
+
+    ``order`` sorts the events; ``first`` is where each step begins in that order; ``code`` and ``time``
+    describe the steps; ``begin`` holds the first step of each code.  Codes are dense, so code i
+    has the steps ``[begin[i], begin[i+1])``.
+    """
+
+    order: I64
+    first: I64
+    code: I64
+    time: I64
+    begin: I64
+    _key: I64
+    _base: int
+    _bits: int
+    _times: I64 | None
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    @property
+    def old(self) -> Mask:
+        """Whether each step is the old one of its code."""
+        mask = np.zeros(len(self), bool)
+        mask[self.begin] = True
+        return mask
+
+    @property
+    def finish(self) -> I64:
+        """Where the steps of each code end."""
+        return np.append(self.begin[1:], len(self))
+
+    def running(self, ordered: I64) -> I64:
+        """Return the running sum, per code, at the end of each step of changes in event order."""
+        total = np.cumsum(ordered)
+        at_end = total[np.append(self.first[1:], len(ordered)) - 1]
+        before = np.zeros(len(self.begin), np.int64)
+        before[1:] = at_end[self.begin[1:] - 1]
+        result: I64 = at_end - before[self.code]
+        return result
+
+    def step_of_events(self) -> I64:
+        """Return the step of each event, in the order in which the events were given."""
+        lengths = np.diff(np.append(self.first, len(self.order)))
+        result = np.empty(len(self.order), np.int64)
+        result[self.order] = np.repeat(np.arange(len(self)), lengths)
+        return result
+
+    def find(self, code: I64, time: I64) -> I64:
+        """Return the step of each ``(code, time)``, which must exist."""
+        place = time - self._base if self._times is None else np.searchsorted(self._times, time)
+        return np.searchsorted(self._key, (code << self._bits) | (place + 1))
+
+
+def order_events(code: I64, time: I64, codes_: int) -> Steps:
+    """Sort events by code and time. The first ``codes_`` events must be the old ones, of code 0, 1, ..
+
+    Code, time and position are packed into one integer where they fit, which is then sorted as is.
+    """
+    count = len(code)
+    real = time[codes_:]
+    base, span, times = 0, 0, None
+    if len(real):
+        base, span = int(real.min()), int(real.max()) - int(real.min()) + 1
+    code_bits, index_bits = max(codes_ - 1, 0).bit_length(), max(count - 1, 0).bit_length()
+    bits = span.bit_length()
+    if code_bits + bits > 62:
+        times = np.unique(real)
+        bits = len(times).bit_length()
+        place = np.searchsorted(times, real)
+    else:
+        place = real - base
+    key = code << bits
+    key[codes_:] |= place + 1
+    if code_bits + bits + index_bits <= 63:
+        packed = np.sort((key << index_bits) | np.arange(count))
+        order = packed & ((1 << index_bits) - 1)
+        key = packed >> index_bits
+    else:
+        order = np.argsort(key)
+        key = key[order]
+    new = np.ones(count, bool)
+    new[1:] = key[1:] != key[:-1]
+    first = np.flatnonzero(new)
+    key = key[first]
+    step_code = key >> bits
+    place = (key & ((1 << bits) - 1)) - 1
+    step_time = place + base if times is None else np.append(times, 0)[place]
+    begin = np.searchsorted(step_code, np.arange(codes_))
+    return Steps(order, first, step_code, step_time, begin, key, base, bits, times)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What the steps of counts mean for copies of values; all sorted by code, then step.
+
+    Births: ``born_step``; ``born_until``, the step of the death or -1 where alive at the end; and
+    ``born_number``, which counts births per code from 0.  Deaths of old copies: ``dead_step`` and
+    ``dead_number``, which counts them per code from 0, the oldest first.
+    """
+
+    born_code: I64
+    born_step: I64
+    born_until: I64
+    born_number: I64
+    dead_code: I64
+    dead_step: I64
+    dead_number: I64
+
+
+def match_copies(steps: Steps, count: I64) -> Copies:
+    """Match births and deaths, first in, first out; ``count`` is the number of copies per step."""
+    change = np.zeros(len(count), np.int64)
+    change[1:] = count[1:] - count[:-1]
+    change[steps.begin] = 0
+    born_step = np.repeat(np.arange(len(count)), np.maximum(change, 0))
+    dead_step = np.repeat(np.arange(len(count)), np.maximum(-change, 0))
+    born_code, dead_code = steps.code[born_step], steps.code[dead_step]
+    codes_ = len(steps.begin)
+    born_number, _, _ = _numbers(born_code, codes_)
+    dead_number, dead_first, deaths = _numbers(dead_code, codes_)
+    old = count[steps.begin]
+    death = old[born_code] + born_number
+    known = death < deaths[born_code]
+    born_until = np.full(len(born_code), -1, np.int64)
+    born_until[known] = dead_step[(dead_first[born_code] + death)[known]]
+    was_old = dead_number < old[dead_code]
+    return Copies(
+        born_code,
+        born_step,
+        born_until,
+        born_number,
+        dead_code[was_old],
+        dead_step[was_old],
+        dead_number[was_old],
+    )
+
+
+def copy_keys(keys: Keys, number: I64) -> Keys:
+    """Return the key of a numbered copy of a value."""
+    lanes = (pa.array(keys.high), pa.array(keys.low), pa.array(number))
+    return hash_columns(lanes, len(number))
+
+
+def integers(column: pa.Array) -> I64:
+    """Return an integer column as ``int64``; null is 0."""
+    if column.null_count:
+        column = column.fill_null(0)
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values.astype(np.int64, copy=False)
+
+
+def _numbers(code: I64, codes_: int) -> tuple[I64, I64, I64]:
+    """Return the place of each row within its code (rows sorted by code), and firsts and counts."""
+    counts = np.bincount(code, minlength=codes_).astype(np.int64)
+    firsts = np.cumsum(counts) - counts
+    _, place = ranges(np.zeros(codes_, np.int64), counts)
+    return place, firsts, counts

@@ -1,0 +1,247 @@
+"""The best values of overlapping intervals at every position, without a loop over rows.
+
+Values are compared as `ordered` integers: smaller is better.  An interval ``[first, last)`` covers
+positions ``0 .. size-1``, which stand for the elementary intervals of time between two events.
+
+* `range_minimum`, the best one per position: an interval is the union of two blocks whose length is the
+  same power of two, ``[first, first + 2**l)`` and ``[last - 2**l, last)``.  Blocks hand their minimum down
+  to their halves, level by level, as in a sparse table read backwards: O((n + m) log m).
+* `k_best`, the k best per position: a segment tree is walked from the root.  An interval that covers a
+  node joins the node's list, others go on to the children they touch, and every node begins with
+  its parent's list.  A list with k entries bounds everything below it: an interval that is worse than
+  the last of them is dropped on the spot.  Lists of neighbouring nodes are rows of one matrix;
+  subtrees are walked one after the other when the matrix would exceed the memory granted.
+* `staircase` and `skyband` say which rows can ever be among the best when all are alive now and only
+  ends lie ahead: a row with a better one (k better ones) that end no earlier never counts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import NotSupportedError
+from penstock.kernels.order import dense_ranks
+from penstock.model import I64, INF, Mask, to_mask, to_numpy
+
+_POSITIVE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+NONE = np.int64(INF)
+"""Stands where a position is covered by no interval."""
+
+
+def ordered_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of `ordered` values: strings stay strings, everything else is ``int64``."""
+    if pa.types.is_string(kind):
+        return kind
+    if (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_date32(kind)
+    ):
+        return pa.int64()
+    raise NotSupportedError(f"values of type {kind} have no order; cast the argument to STRING")
+
+
+def ordered(column: pa.Array) -> pa.Array:
+    """Return integers in the order of the values (NaN greatest, one zero); strings and nulls stay."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        return column
+    missing = to_mask(column.is_null()) if column.null_count else None
+    if pa.types.is_boolean(kind):
+        numbers = to_mask(column).astype(np.int64)
+    else:
+        if missing is not None:
+            column = column.fill_null(pa.scalar(0, pa.int64()).cast(kind))
+        if pa.types.is_floating(kind):
+            doubles = to_numpy(column).astype(np.float64) + 0.0
+            doubles[np.isnan(doubles)] = np.nan
+            bits = doubles.view(np.int64)
+            numbers = bits ^ ((bits >> 63) & _POSITIVE)
+        else:
+            numbers = to_numpy(column).astype(np.int64)
+    return pa.array(numbers, mask=missing)
+
+
+def restored(numbers: I64, kind: pa.DataType, valid: Mask) -> pa.Array:
+    """Return the values of `ordered` integers; null where not ``valid``."""
+    missing = None if valid.all() else ~valid
+    if pa.types.is_floating(kind):
+        bits = numbers ^ ((numbers >> 63) & _POSITIVE)
+        return pa.array(bits.view(np.float64), mask=missing).cast(kind)
+    if missing is not None:
+        numbers = np.where(missing, 0, numbers)
+    if pa.types.is_boolean(kind):
+        return pa.array(numbers != 0, mask=missing)
+    if pa.types.is_date32(kind):
+        return pa.array(numbers.astype(np.int32), mask=missing).view(kind)
+    if pa.types.is_timestamp(kind):
+        return pa.array(numbers, mask=missing).view(kind)
+    return pa.array(numbers, mask=missing).cast(kind)
+
+
+def ranks(values: pa.Array, largest: bool) -> I64:
+    """Return numbers for `ordered` values without nulls, such that the smallest number is the best."""
+    if pa.types.is_string(values.type):
+        return dense_ranks([values], [largest])
+    numbers: I64 = to_numpy(values)
+    return ~numbers if largest else numbers
+
+
+def range_minimum(first: I64, last: I64, value: I64, size: int) -> I64:
+    """Return the least value of the intervals that cover each position, `NONE` where there is none."""
+    real = first < last
+    if not real.all():
+        first, last, value = first[real], last[real], value[real]
+    least = np.full(size, NONE, np.int64)
+    if len(first) == 0:
+        return least
+    level = np.frexp((last - first).astype(np.float64))[1] - 1
+    order = np.argsort(level.astype(np.uint8), kind="stable")
+    bounds = np.searchsorted(level[order], np.arange(int(level.max()) + 2))
+    for height in range(int(level.max()), -1, -1):
+        mine = order[bounds[height] : bounds[height + 1]]
+        if len(mine):
+            np.minimum.at(least, first[mine], value[mine])
+            if height:
+                np.minimum.at(least, last[mine] - (1 << height), value[mine])
+        if height:
+            half = 1 << (height - 1)
+            lower = least.copy()
+            np.minimum(lower[half:], least[:-half], out=lower[half:])
+            least = lower
+    return least
+
+
+def staircase(group: I64, end: I64, rank: I64) -> I64:
+    """Return the rows that can still be the best of their group, sorted by group and end.
+
+    ``rank``: smaller is better.  Within a group the rows returned get worse as they end later.
+    """
+    count = len(group)
+    if count == 0:
+        return np.empty(0, np.int64)
+    order = np.lexsort((end, group))
+    dense = np.empty(count, np.int64)
+    by_rank = np.argsort(rank, kind="stable")
+    in_order = rank[by_rank]
+    dense[by_rank] = np.cumsum(np.append(0, in_order[1:] != in_order[:-1]))
+    key = (group * (count + 1) + dense)[order]
+    after = np.minimum.accumulate(key[::-1])[::-1]  # of this row and the later ones of its group
+    keep = np.ones(count, bool)
+    last = group[order][1:] != group[order][:-1]
+    keep[:-1] = last | (key[:-1] < after[1:])
+    return order[keep]
+
+
+def skyband(end: I64, rank: I64, sure: Mask, k: int) -> Mask:
+    """Return which rows may still be among the k best (a few others may be kept as well).
+
+    A row is dropped when at least k better rows that are ``sure`` (their end is exact) end no earlier;
+    ``end`` of other rows is an upper bound.  All ranks differ.
+    """
+    count = len(end)
+    keep = np.ones(count, bool)
+    if k == 0:
+        return ~keep
+    order = np.lexsort((rank, ~end))  # latest end first
+    block = max(1024, k)
+    best = np.empty(0, np.int64)
+    for first in range(0, count, block):
+        rows = order[first : first + block]
+        if len(best) == k:
+            keep[rows] = rank[rows] < best.max()
+        candidates = np.concatenate((best, rank[rows[sure[rows] & keep[rows]]]))
+        best = np.partition(candidates, k - 1)[:k] if len(candidates) > k else candidates
+    return keep
+
+
+def k_best(
+    first: I64, last: I64, rank: I64, size: int, k: int, memory: int = 1 << 22
+) -> Iterator[I64]:
+    """Yield matrices with k columns that hold the ranks of the k best intervals at each position.
+
+    Rows are positions, in order; ranks ascend, `NONE` fills up.  Ranks must differ and be below ``2**31``.
+    ``memory`` bounds the entries of one matrix.
+    """
+    if size == 0 or k == 0:
+        return
+    real = first < last
+    width = 1 << max(size - 1, 0).bit_length()
+    lists = np.full((1, k), NONE, np.int64)
+    node = np.zeros(int(real.sum()), np.int64)
+    yield from _descend(0, width, lists, node, first[real], last[real], rank[real], size, memory)
+
+
+def _descend(
+    base: int,
+    width: int,
+    lists: I64,
+    node: I64,
+    first: I64,
+    last: I64,
+    rank: I64,
+    size: int,
+    memory: int,
+) -> Iterator[I64]:
+    """Walk the subtrees below neighbouring nodes of one width, the first of which begins at base."""
+    k = lists.shape[1]
+    while True:
+        begin = base + node * width
+        covers = (first <= begin) & (last >= np.minimum(begin + width, size))
+        lists = _join(lists, node[covers], rank[covers])
+        if width == 1:
+            yield lists
+            return
+        partly = ~covers & (rank < lists[:, k - 1][node])
+        node, first, last, rank = node[partly], first[partly], last[partly], rank[partly]
+        width //= 2
+        middle = base + (2 * node + 1) * width
+        left, right = first < middle, last > middle
+        node = np.concatenate((2 * node[left], 2 * node[right] + 1))
+        first = np.concatenate((first[left], first[right]))
+        last = np.concatenate((last[left], last[right]))
+        rank = np.concatenate((rank[left], rank[right]))
+        lists = np.repeat(lists, 2, axis=0)[: -(-(size - base) // width)]
+        count = len(lists)
+        if count > 1 and count * k > memory:
+            half = count // 2
+            for low, high in ((0, half), (half, count)):
+                mine = (node >= low) & (node < high)
+                yield from _descend(
+                    base + low * width,
+                    width,
+                    lists[low:high].copy(),
+                    node[mine] - low,
+                    first[mine],
+                    last[mine],
+                    rank[mine],
+                    min(size, base + high * width),
+                    memory,
+                )
+            return
+
+
+def _join(lists: I64, node: I64, rank: I64) -> I64:
+    """Put the ranks into the lists of their nodes."""
+    k = lists.shape[1]
+    fits = rank < lists[:, k - 1][node]
+    if not fits.any():
+        return lists
+    node, rank = node[fits], rank[fits]
+    packed = np.sort((node << 31) | rank)
+    node, rank = packed >> 31, packed & ((1 << 31) - 1)
+    place = np.arange(len(node)) - np.searchsorted(node, node)
+    kept = place < k
+    node, rank, place = node[kept], rank[kept], place[kept]
+    touched = np.unique(node)
+    both = np.full((len(touched), 2 * k), NONE, np.int64)
+    both[:, :k] = lists[touched]
+    both[np.searchsorted(touched, node), k + place] = rank
+    both.sort(axis=1)
+    lists[touched] = both[:, :k]
+    return lists

@@ -1,0 +1,513 @@
+"""The session: a catalog, a pipeline on Spark, and handles of the queries that run on it.
+
+import penstock as ps
+s = ps.Session()
+s.sql("CREATE STREAM ...; CREATE QUERY ...")
+s.query("athens").await_end()
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock import algebra, cql
+from penstock.algebra import Node
+from penstock.builder import Relation
+from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef
+from penstock.config import Config
+from penstock.cql import statements
+from penstock.errors import PenstockError, QueryError
+from penstock.expr import functions
+from penstock.expr.types import type_name
+from penstock.model import MIN_TIME, TIMESTAMP, Field, Schema
+from penstock.optimizer import optimize
+from penstock.physical import explain as physical_explain
+from penstock.physical.packing import Progress
+from penstock.physical.planner import Query, plan
+from penstock.spark.delivery import Delivery, Outlet
+from penstock.spark.engine import own_session
+from penstock.spark.failures import root_cause
+from penstock.spark.metrics import state_bytes, state_rows
+from penstock.spark.pipeline import Pipeline
+from penstock.spark.sinks import MemorySink, Sink, open_sink
+from penstock.spark.sources import check_stream, is_finite
+from penstock.spark.spool import Spool
+
+
+class Session:
+    """Declares streams and runs continuous queries.
+
+    ``spark`` is a session of yours; without it an embedded Spark is started when it is first needed.
+    ``checkpoint`` is the folder that lets a later session go on where this one stopped; without it
+    a temporary one is used.  With ``autostart`` a query runs as soon as it is created.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        master: str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        autostart: bool = True,
+    ) -> None:
+        self.config = Config(settings)
+        self.catalog = Catalog()
+        self.autostart = autostart
+        self._spark = spark
+        self._master = master
+        self._temporary = checkpoint is None
+        self._folder = str(checkpoint) if checkpoint else tempfile.mkdtemp(prefix="penstock-")
+        self._pipeline: Pipeline | None = None
+        self._delivery: Delivery | None = None
+        self._handles: dict[str, QueryHandle] = {}
+        self._callbacks: dict[str, Callable[[int, pa.Table], None]] = {}
+        self._unnamed = 0
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def sql(self, text: str) -> Any:
+        """Run a script and return the result of its last statement.
+
+        CREATE QUERY and SELECT give a `QueryHandle`, SHOW and DESCRIBE an Arrow table, EXPLAIN text.
+        """
+        result: Any = None
+        for parsed in cql.parse_script(text):
+            result = self.execute(cql.bind(parsed, self.catalog))
+        if self.autostart:
+            self.start()
+        return result
+
+    def execute(self, statement: statements.Statement) -> Any:
+        """Carry out one bound statement, without starting the pipeline."""
+        match statement:
+            case statements.Create(definition, if_not_exists):
+                return self._create(definition, if_not_exists)
+            case statements.Drop(kind, name, if_exists):
+                return self._drop(kind, name, if_exists)
+            case statements.Pause(name):
+                return self.query(name).pause()
+            case statements.Resume(name):
+                return self.query(name).resume()
+            case statements.Show(kind):
+                return self._show(kind)
+            case statements.Describe(name, kind):
+                return self._describe(name, kind)
+            case statements.Explain(level, node, name):
+                return self._explain(level, node, name)
+            case statements.Select(node, sql):
+                self._unnamed += 1
+                return self._create(QueryDef(f"select_{self._unnamed}", node, None, sql), False)
+
+    def stream(self, name: str) -> Relation:
+        """Begin a query in Python: a declared stream, table or view."""
+        return Relation(cql.bind_query(f"SELECT * FROM {_quoted(name)}", self.catalog), self)
+
+    table = stream
+    view = stream
+
+    def register(self, name: str, node: Node, into: str | None = None) -> QueryHandle:
+        """Add a query whose plan was built in Python, and start it."""
+        handle: QueryHandle = self._create(QueryDef(name, node, into), False)
+        if self.autostart:
+            self.start()
+        return handle
+
+    def query(self, name: str) -> QueryHandle:
+        """Return the handle of a query."""
+        self.catalog.get("query", name)
+        return self._handles[name.lower()]
+
+    def callback(self, sink: str, function: Callable[[int, pa.Table], None]) -> None:
+        """Name the function that a ``CREATE SINK .. USING callback`` calls with (batch, rows)."""
+        self._callbacks[sink.lower()] = function
+
+    # -- memory streams --------------------------------------------------------------------------
+
+    def push(self, stream: str, rows: Any) -> None:
+        """Add rows (tuples, dicts, an Arrow table or a pandas frame) to a memory stream."""
+        self._spool(stream).push(rows)
+
+    def finish(self, stream: str) -> None:
+        """End a memory stream: no more rows will come."""
+        self._spool(stream).finish()
+
+    def _spool(self, stream: str) -> Spool:
+        definition: StreamDef = self.catalog.get("stream", stream)
+        if definition.format.lower() != "memory":
+            raise QueryError(
+                f"rows can be pushed to a stream USING memory, but stream '{stream}' is USING "
+                f"{definition.format}"
+            )
+        return Spool(self._spool_folder(definition.name), definition.schema, self.config["fsync"])
+
+    def _spool_folder(self, stream: str) -> str:
+        folder = Path(self._folder, "spool", stream)
+        folder.mkdir(parents=True, exist_ok=True)
+        return str(folder)
+
+    # -- running ---------------------------------------------------------------------------------
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session; started when it is first needed."""
+        if self._spark is None:
+            self._spark = own_session(self._master, self.config)
+        return self._spark
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline; made when it is first needed."""
+        if self._pipeline is None:
+            self._delivery = Delivery(str(Path(self._folder).absolute() / "segments"))
+            self._pipeline = Pipeline(
+                self.spark,
+                self.config,
+                self._folder,
+                {},
+                {},
+                self._delivery,
+                self._spool_folder,
+            )
+        return self._pipeline
+
+    def start(self) -> None:
+        """Run every query that was created."""
+        if not self.catalog.queries:
+            return
+        pipeline = self.pipeline
+        pipeline.streams.update({d.name: d for d in self.catalog.streams.values()})
+        pipeline.tables.update({d.name: d for d in self.catalog.tables.values()})
+        for name, definition in self.catalog.queries.items():
+            if definition.name not in pipeline.queries:
+                handle = self._handles[name]
+                self._open_outlets(definition, handle)
+                pipeline.add(definition.name, definition.plan, handle.mode)
+        pipeline.start()
+
+    def await_end(self, timeout: float | None = None) -> bool:
+        """Wait until all finite streams are read to their end; raise what went wrong.
+
+        Returns False when the time-out passed first.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self.check()
+            if self._pipeline is None or self._pipeline.ended:
+                self.stop()
+                return True
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+
+    def await_idle(self) -> None:
+        """Wait until everything that is there now has been taken (Spark's availableNow)."""
+        if self._pipeline is not None:
+            try:
+                self._pipeline.await_idle()
+            finally:
+                self.check()
+
+    def check(self) -> None:
+        """Raise what ended the pipeline, if it failed."""
+        failure = None if self._pipeline is None else self._pipeline.failure()
+        if failure is not None:
+            raise root_cause(failure) from failure
+
+    def stop(self) -> None:
+        """Finish the batch under way and stop; `start` goes on."""
+        if self._pipeline is not None:
+            self._pipeline.stop()
+
+    def close(self) -> None:
+        """Stop, close sinks, and remove a temporary checkpoint. A given Spark is left alone."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+        if self._delivery is not None:
+            self._delivery.close()
+        if self._temporary:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- the statements one by one ---------------------------------------------------------------
+
+    def _create(self, definition: Any, if_not_exists: bool) -> Any:
+        kind = type(definition).__name__.removesuffix("Def").lower()
+        if if_not_exists and definition.name.lower() in self.catalog.of_kind(kind):
+            return None
+        if isinstance(definition, StreamDef):
+            check_stream(definition)
+        if isinstance(definition, QueryDef):
+            return self._create_query(definition)
+        self.catalog.add(definition)
+        return None
+
+    def _create_query(self, definition: QueryDef) -> QueryHandle:
+        sink = None
+        if definition.sink is not None:
+            sink = self.catalog.get("sink", definition.sink)
+        streams = algebra.streams_of(definition.plan)
+        if not streams:
+            raise QueryError(
+                f"a continuous query must read at least one stream, but '{definition.name}' reads "
+                f"none"
+            )
+        self.catalog.add(definition)
+        mode = self._mode(definition, sink)
+        handle = QueryHandle(self, definition, mode, self._has_timestamps(definition.plan))
+        self._handles[definition.name.lower()] = handle
+        return handle
+
+    def _mode(self, definition: QueryDef, sink: SinkDef | None) -> str:
+        if algebra.is_stream(definition.plan):
+            return "stream"
+        if sink is None:
+            return "view"
+        options = {k.lower(): v for k, v in sink.options.items()}
+        return str(options.get("changes", "intervals")).lower()
+
+    def _has_timestamps(self, node: Node) -> bool:
+        name = next(iter(algebra.streams_of(node)))
+        definition: StreamDef = self.catalog.get("stream", name)
+        return bool(definition.schema[definition.time].type == TIMESTAMP)
+
+    def _open_outlets(self, definition: QueryDef, handle: QueryHandle) -> None:
+        _ = self.pipeline
+        assert self._delivery is not None
+        schema = definition.plan.schema
+        sink = self._open(definition.sink, definition.name, handle.mode, schema)
+        handle.sink = sink
+        self._delivery.outlets[definition.name] = Outlet(
+            schema, handle.mode, handle.timestamps, sink
+        )
+        for name in algebra.streams_of(definition.plan):
+            stream: StreamDef = self.catalog.get("stream", name)
+            timestamps = bool(stream.schema[stream.time].type == TIMESTAMP)
+            for why, target, fields in (
+                ("late", stream.late, stream.schema),
+                ("rejected", stream.deadletter, REJECTED_SCHEMA),
+            ):
+                if target is not None and (name, why) not in self._delivery.rejects:
+                    opened = self._open(target, f"{name}-{why}", "rows", fields)
+                    outlet = Outlet(fields, "rows", timestamps, opened)
+                    self._delivery.rejects[name, why] = outlet
+
+    def _open(self, name: str | None, query: str, mode: str, schema: Schema) -> Sink:
+        definition = None if name is None else self.catalog.get("sink", name)
+        return open_sink(
+            definition,
+            query,
+            mode,
+            schema,
+            spark=self.spark,
+            ledger=Path(self._folder) / "delivered",
+            callback=self._callbacks.get((name or "").lower()),
+        )
+
+    def _drop(self, kind: str, name: str, if_exists: bool) -> None:
+        if if_exists and name.lower() not in self.catalog.of_kind(kind):
+            return
+        self.catalog.remove(kind, name)
+        if kind == "query":
+            handle = self._handles.pop(name.lower())
+            if self._pipeline is not None and handle.name in self._pipeline.queries:
+                self._pipeline.drop(handle.name)
+                assert self._delivery is not None
+                self._delivery.outlets.pop(handle.name).sink.close()
+
+    def _show(self, kind: str) -> pa.Table:
+        if kind == "functions":
+            names = sorted(functions.FUNCTIONS)
+            return pa.table({"function": names})
+        if kind == "queries":
+            rows = [h.status() for h in self._handles.values()]
+            columns = ("query", "state", "since", "rows", "sink")
+            return pa.table({c: [str(r[c]) for r in rows] for c in columns})
+        singular = kind.removesuffix("s")
+        found = self.catalog.of_kind(singular).values()
+        if singular == "view":
+            return pa.table({"view": [d.name for d in found], "sql": [d.sql for d in found]})
+        return pa.table({singular: [d.name for d in found], "format": [d.format for d in found]})
+
+    def _describe(self, name: str, kind: str) -> pa.Table:
+        definition = self.catalog.get(kind, name)
+        if kind == "sink":
+            options = dict(definition.options)
+            return pa.table({"option": list(options), "value": [str(v) for v in options.values()]})
+        schema = definition.schema if kind in ("stream", "table") else definition.plan.schema
+        return pa.table(
+            {"column": list(schema.names), "type": [type_name(t) for t in schema.types]}
+        )
+
+    def _explain(self, level: str, node: Node, name: str | None) -> str:
+        return "\n".join(_explanation(self, level, node, name or "the query"))
+
+
+REJECTED_SCHEMA = Schema(
+    (
+        Field("position", pa.int64()),
+        Field("reason", pa.string()),
+        Field("raw", pa.string()),
+    )
+)
+"""What a dead-letter sink gets: the row's place in the source, what is wrong, its text."""
+
+
+def _explanation(session: Session, level: str, node: Node, name: str) -> list[str]:
+    lines = []
+    plans = {d.name: d.plan for d in session.catalog.queries.values()} | {name: node}
+    if session.config["rules"]:
+        plans = optimize(plans)
+    handles = session._handles
+    if level in ("logical", "all"):
+        lines += ["logical plan", cql.render_plan(node), ""]
+    if level in ("optimized", "all"):
+        lines += ["optimized plan", cql.render_plan(plans[name]), ""]
+    if level in ("physical", "all"):
+        queries = [
+            Query(n, p, handles[n.lower()].mode if n.lower() in handles else "view")
+            for n, p in plans.items()
+        ]
+        whole = plan(queries, session.config, {})
+        shards = session.config["shards"] or _cores(session)
+        lines += ["physical plan", physical_explain.explain(whole, name, shards), ""]
+    return lines
+
+
+def _cores(session: Session) -> int:
+    if session._pipeline is not None:
+        return session._pipeline.shards
+    return os.cpu_count() or 1
+
+
+@dataclass
+class QueryHandle:
+    """A continuous query of a session."""
+
+    session: Session
+    definition: QueryDef
+    mode: str
+    timestamps: bool
+    sink: Sink | None = None
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    def start(self) -> QueryHandle:
+        """Run the session's queries, this one among them."""
+        self.session.start()
+        return self
+
+    def pause(self) -> QueryHandle:
+        """Stop working on the query from the next batch on; the others go on."""
+        if self._running():
+            self.session.pipeline.pause(self.name)
+        return self
+
+    def resume(self) -> QueryHandle:
+        """Work on it again: it begins anew; `status` says from which time its answers hold."""
+        if self._running():
+            self.session.pipeline.resume(self.name)
+        return self
+
+    def stop(self) -> None:
+        """Drop the query; the others go on."""
+        self.session._drop("query", self.name, if_exists=True)
+
+    def explain(self, level: str = "all") -> str:
+        """Return the logical, the optimized and the physical plan as text."""
+        return "\n".join(_explanation(self.session, level, self.definition.plan, self.name))
+
+    def rows(self) -> pa.Table:
+        """Return what a memory sink holds: the current snapshot of a view, else all rows so far."""
+        if not isinstance(self.sink, MemorySink):
+            raise QueryError(
+                f"rows are kept only by a memory sink, but query '{self.name}' goes into "
+                f"'{self.definition.sink}'"
+            )
+        return self.sink.table()
+
+    def latest(self) -> DataFrame:
+        """Return the newest answer as a Spark DataFrame."""
+        return self.session.spark.createDataFrame(self.rows())
+
+    def await_end(self, timeout: float | None = None) -> bool:
+        """Wait until the session's finite streams have ended; False if the time-out passed."""
+        return self.session.await_end(timeout)
+
+    def status(self) -> dict[str, Any]:
+        """Return state, since when answers hold, rows delivered, state size, heartbeats."""
+        pipeline = self.session._pipeline
+        answer: dict[str, Any] = {
+            "query": self.name,
+            "state": "created",
+            "since": None,
+            "rows": 0,
+            "sink": self.definition.sink or "memory",
+        }
+        if pipeline is None or self.name not in pipeline.queries:
+            return answer
+        running = pipeline.queries[self.name]
+        active = "running" if pipeline.active else "ended" if pipeline.ended else "stopped"
+        digests = _digests(pipeline, self.name)
+        beats = {
+            s: Progress.of(pipeline.manifest.progress.get(s)).heartbeat(pipeline.streams[s].slack)
+            for s in running.streams
+        }
+        answer |= {
+            "state": "paused" if running.paused else active,
+            "since": running.since,
+            "rows": pipeline.metrics.rows_out.get(self.name, 0),
+            "rows_per_second": pipeline.metrics.rate_out(self.name),
+            "state_rows": state_rows(pipeline.manifest, digests),
+            "state_bytes": state_bytes(pipeline.manifest, digests),
+            "heartbeat": min(beats.values(), default=MIN_TIME),
+            "finite": all(is_finite(pipeline.streams[s]) for s in running.streams),
+        }
+        return answer
+
+    def _running(self) -> bool:
+        pipeline = self.session._pipeline
+        return pipeline is not None and self.name in pipeline.queries
+
+
+def _digests(pipeline: Pipeline, query: str) -> set[str]:
+    """Return the digests of the operators that a query uses."""
+    whole = pipeline.plan()
+    found: set[str] = set()
+    todo = [a.node for a in whole.answers if a.query == query]
+    while todo:
+        node = whole.nodes[todo.pop()]
+        if node.digest not in found:
+            found.add(node.digest)
+            todo.extend(i.producer for i in node.inputs)
+    return found
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+__all__ = ["PenstockError", "QueryHandle", "Session"]

@@ -1,0 +1,113 @@
+"""Delivery: the result runs of a committed batch become rows in sinks, in order, once per batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.model import INF, MIN_TIME, TIMESTAMP, Field, Schema, to_numpy
+from penstock.runs.manifest import Manifest
+from penstock.runs.segments import read_segment
+from penstock.spark.sinks import Result, Sink
+
+
+@dataclass
+class Outlet:
+    """Where one query's answers go, and how they look. ``timestamps``: times are TIMESTAMPs."""
+
+    schema: Schema
+    mode: str
+    timestamps: bool
+    sink: Sink
+
+
+class Delivery:
+    """The sinks of a pipeline, by query; rows set aside have outlets of their own."""
+
+    def __init__(self, segments: str) -> None:
+        self.segments = segments
+        self.outlets: dict[str, Outlet] = {}
+        self.rejects: dict[tuple[str, str], Outlet] = {}
+
+    def replay(self, manifest: Manifest) -> None:
+        """After a restart: publish the newest batch again, in case the last process did not."""
+        if manifest.batch >= 0:
+            self.publish(manifest)
+
+    def publish(self, manifest: Manifest) -> None:
+        """Publish all results of a batch. Sinks ignore a batch that they have already."""
+        by_query: dict[str, list[dict[str, Any]]] = {}
+        for result in manifest.results:
+            by_query.setdefault(result["query"], []).append(result)
+        for query, results in by_query.items():
+            outlet = self.outlets.get(query)
+            if outlet is not None:
+                outlet.sink.publish(self._result(query, manifest.batch, outlet, results))
+        by_reject: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for reject in manifest.rejects:
+            by_reject.setdefault((reject["stream"], reject["why"]), []).append(reject)
+        for key, rejects in by_reject.items():
+            aside = self.rejects.get(key)
+            if aside is not None:
+                tables = [read_segment(self.segments, r["place"]) for r in rejects]
+                table = pa.concat_tables(tables).rename_columns(list(aside.schema.names))
+                name = f"{key[0]}-{key[1]}"
+                aside.sink.publish(
+                    Result(name, manifest.batch, "rows", aside.schema, aside.timestamps, table)
+                )
+
+    def _result(
+        self, query: str, batch: int, outlet: Outlet, results: list[dict[str, Any]]
+    ) -> Result:
+        tables = [read_segment(self.segments, r["place"]) for r in results]
+        table = pa.concat_tables(tables).combine_chunks()
+        as_of = max((r["as_of"] for r in results if "as_of" in r), default=None)
+        shaped = shape(table, outlet.schema, outlet.mode, outlet.timestamps)
+        return Result(query, batch, outlet.mode, outlet.schema, outlet.timestamps, shaped, as_of)
+
+    def close(self) -> None:
+        """Close every sink."""
+        for outlet in [*self.outlets.values(), *self.rejects.values()]:
+            outlet.sink.close()
+
+
+def shape(table: pa.Table, schema: Schema, mode: str, timestamps: bool) -> pa.Table:
+    """Turn a result run into the rows that users see, in order of time."""
+    width = len(schema)
+    order = np.lexsort((to_numpy(table.column("_end")), to_numpy(table.column("_start"))))
+    if (np.diff(order) != 1).any():
+        table = table.take(pa.array(order))
+    columns = [table.column(f"c{i}") for i in range(width)]
+    names = list(schema.names)
+    if mode == "intervals":
+        names += ["_start", "_end"]
+        columns += [_times(table.column("_start"), timestamps)]
+        columns += [_times(table.column("_end"), timestamps)]
+    elif mode == "log":
+        names += ["_time", "_sign"]
+        columns += [_times(table.column("_start"), timestamps), table.column(f"c{width}")]
+    elif mode == "stream":
+        names.append("_time")
+        columns.append(_times(table.column("_start"), timestamps))
+    return pa.table(columns, names=names)
+
+
+def time_fields(mode: str, timestamps: bool) -> tuple[Field, ...]:
+    """Return the columns that a mode adds to a query's own."""
+    kind = TIMESTAMP if timestamps else pa.int64()
+    if mode == "intervals":
+        return Field("_start", kind), Field("_end", kind)
+    if mode == "log":
+        return Field("_time", kind), Field("_sign", pa.int8())
+    return (Field("_time", kind),) if mode == "stream" else ()
+
+
+def _times(column: pa.ChunkedArray, timestamps: bool) -> pa.ChunkedArray:
+    """Return times as users see them: null for "for ever"."""
+    endless = pc.or_(pc.equal(column, INF), pc.equal(column, MIN_TIME))
+    column = pc.if_else(endless, pa.scalar(None, pa.int64()), column)
+    return column.cast(TIMESTAMP) if timestamps else column

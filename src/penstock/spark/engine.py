@@ -1,0 +1,62 @@
+"""Spark sessions: our own, with safe settings, or one that the user gives."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from penstock.config import Config
+
+STREAM_SETTINGS = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+    "spark.sql.streaming.stopActiveRunOnRestart": "false",
+    "spark.sql.unionOutputPartitioning": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+}
+"""What every session that runs a pipeline needs; set on a session of its own, not on the user's."""
+
+
+def own_session(master: str | None, config: Config) -> SparkSession:
+    """Start (or get) an embedded Spark with settings that are safe on a laptop."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    cores = os.cpu_count() or 1
+    builder = SparkSession.builder.appName("penstock").master(master or f"local[{cores},4]")
+    settings = {
+        "spark.pyspark.python": sys.executable,
+        "spark.ui.enabled": str(config["spark.ui"]).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": config["driver.memory"],
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.sql.ui.retainedExecutions": "20",
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "1000",
+        "spark.log.level": "ERROR",
+        "spark.sql.reflect.allowList": "NONE",
+        "spark.port.maxRetries": "64",
+    }
+    if master is None or master.startswith("local"):
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.bindAddress": "127.0.0.1",
+        }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def pipeline_session(spark: SparkSession) -> SparkSession:
+    """Return a session on the same Spark with the settings that a pipeline needs."""
+    own = spark.newSession()
+    for key, value in STREAM_SETTINGS.items():
+        own.conf.set(key, value)
+    return own

@@ -1,0 +1,94 @@
+"""What the live table shows: measured after each batch, read by anyone at any time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.runs.manifest import Manifest
+
+
+@dataclass
+class Metrics:
+    """Counters of a pipeline since it was started, and rates over the last batches."""
+
+    batches: int = 0
+    batch_seconds: float = 0.0
+    rows_in: int = 0
+    rows_out: dict[str, int] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+    node_seconds: dict[str, float] = field(default_factory=dict)
+    node_rows: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._recent: deque[tuple[float, int, dict[str, int]]] = deque(maxlen=50)
+
+    def work(self, seconds: dict[str, float], rows: dict[str, int]) -> None:
+        """Add what the operators of one shard did."""
+        for digest, spent in seconds.items():
+            self.node_seconds[digest] = self.node_seconds.get(digest, 0.0) + spent
+        for digest, count in rows.items():
+            self.node_rows[digest] = self.node_rows.get(digest, 0) + count
+
+    def batch(self, before: Manifest, after: Manifest, seconds: float) -> None:
+        """Take note of a committed batch."""
+        self.batches += 1
+        self.batch_seconds = seconds
+        came = arrived(after) - arrived(before)
+        self.rows_in += came
+        left: dict[str, int] = {}
+        for result in after.results:
+            left[result["query"]] = left.get(result["query"], 0) + result["rows"]
+        for query, rows in left.items():
+            self.rows_out[query] = self.rows_out.get(query, 0) + rows
+        self._recent.append((time.monotonic(), came, left))
+
+    def rate_in(self) -> float:
+        """Return rows per second over the last batches."""
+        return self._rate([came for _, came, _ in self._recent])
+
+    def rate_out(self, query: str) -> float:
+        """Return a query's rows per second over the last batches."""
+        return self._rate([left.get(query, 0) for _, _, left in self._recent])
+
+    def _rate(self, counts: list[int]) -> float:
+        if len(counts) < 2:
+            return 0.0
+        span = self._recent[-1][0] - self._recent[0][0]
+        return sum(counts[1:]) / span if span > 0 else 0.0
+
+
+def arrived(manifest: Manifest) -> int:
+    """Return how many rows of all streams have arrived, late and rejected ones included."""
+    return sum(p["accepted"] + p["late"] + p["rejected"] for p in manifest.progress.values())
+
+
+def state_rows(manifest: Manifest, digests: set[str]) -> int:
+    """Return how many rows the runs of some operators hold."""
+    return sum(
+        run["rows"] - run["skipped"]
+        for shard in manifest.states
+        for digest, state in shard.items()
+        if digest in digests
+        for runs in state["runs"].values()
+        for run in runs
+    )
+
+
+def state_bytes(manifest: Manifest, digests: set[str]) -> int:
+    """Return how many bytes the runs of some operators take."""
+
+    def size(run: dict[str, Any]) -> int:
+        length: int = run["place"].get("length", 0)
+        return length
+
+    return sum(
+        size(run)
+        for shard in manifest.states
+        for digest, state in shard.items()
+        if digest in digests
+        for runs in state["runs"].values()
+        for run in runs
+    )

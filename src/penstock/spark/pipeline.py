@@ -1,0 +1,392 @@
+"""The pipeline: one Spark streaming query that runs every continuous query of a session.
+
+Its ``foreachBatch`` runs one Spark job per micro-batch: pack, exchange, stage, exchange, stage ...
+The order of a batch is: tasks write run files under new names, the driver commits one manifest, sinks
+publish, Spark commits.  A batch that Spark replays finds its manifest and goes straight to the sinks.
+
+The plan lives here, in the driver, so queries are added, paused, resumed and dropped between two
+batches.  Only a new *stream* needs the Spark query to be opened again, on the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyspark.sql.functions as F  # noqa: N812
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock import algebra
+from penstock.algebra import Node
+from penstock.catalog import StreamDef, TableDef
+from penstock.config import Config
+from penstock.errors import StateError
+from penstock.model import MIN_TIME
+from penstock.optimizer import optimize
+from penstock.physical.packing import Progress, pack_table
+from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report, to_batches
+from penstock.physical.plan import PhysicalPlan
+from penstock.physical.planner import Query, plan
+from penstock.physical.stage import source_beats
+from penstock.runs.manifest import Checkpoint, Manifest
+from penstock.spark.delivery import Delivery
+from penstock.spark.engine import pipeline_session
+from penstock.spark.metrics import Metrics
+from penstock.spark.sources import is_finite, open_stream, read_table
+from penstock.spark.tasks import Job, pack_task, stage_task
+
+
+@dataclass
+class Running:
+    """A query of the pipeline: its plan, how it is delivered, and since when its answers hold."""
+
+    name: str
+    node: Node
+    mode: str
+    streams: frozenset[str]
+    since: int | None = None
+    paused: bool = False
+    planned: bool = False
+
+
+@dataclass
+class Pipeline:
+    """All queries of one session on one checkpoint."""
+
+    spark: SparkSession
+    config: Config
+    folder: str
+    streams: dict[str, StreamDef]
+    tables: dict[str, TableDef]
+    delivery: Delivery
+    spool: Callable[[str], str]
+    queries: dict[str, Running] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._session = pipeline_session(self.spark)
+        self._lock = threading.RLock()
+        self.checkpoint = Checkpoint(
+            self.folder, self.config["fsync"], self.config["retain.manifests"]
+        )
+        self.checkpoint.lock()
+        manifest = self.checkpoint.latest()
+        shards = self.config["shards"] or self.spark.sparkContext.defaultParallelism
+        if manifest is None:
+            manifest = Manifest(shards=shards, states=[{} for _ in range(shards)])
+        elif self.config["shards"] not in (0, manifest.shards):
+            raise StateError(
+                f"a checkpoint keeps the number of shards it was made with: {self.folder} has "
+                f"{manifest.shards}, got --set shards={self.config['shards']}; leave it out or use "
+                f"another --checkpoint"
+            )
+        self.manifest = manifest
+        self.shards = manifest.shards
+        self._swept = self.checkpoint.sweep(manifest.files())
+        self._plan: PhysicalPlan | None = None
+        self._opened: frozenset[str] = frozenset()
+        self._stream_query: StreamingQuery | None = None
+        self._heard_at: dict[str, float] = {}
+        self._tables: dict[str, Any] = {}
+        self.metrics = Metrics()
+        self.error: BaseException | None = None
+        self._stopping = False
+
+    # -- queries ---------------------------------------------------------------------------------
+
+    def add(self, name: str, node: Node, mode: str) -> None:
+        """Add a query; it takes part from the next batch on."""
+        with self._lock:
+            running = Running(name, node, mode, algebra.streams_of(node))
+            known = self.manifest.queries.get(name)
+            if known is not None:
+                if known["plan"] != _signature(node, mode):
+                    raise StateError(
+                        f"query '{name}' must be the one that the checkpoint {self.folder} was made "
+                        f"with, but its text or sink mode has changed; give it another name or use "
+                        f"another --checkpoint"
+                    )
+                running.since, running.paused, running.planned = (
+                    known["since"],
+                    known["paused"],
+                    True,
+                )
+            self.queries[name] = running
+            self._plan = None
+
+    def drop(self, name: str) -> None:
+        """Remove a query; its state goes with the next batch."""
+        with self._lock:
+            del self.queries[name]
+            self._plan = None
+
+    def pause(self, name: str) -> None:
+        """Stop working on a query; nothing of it is kept but its name."""
+        with self._lock:
+            self.queries[name].paused = True
+            self._plan = None
+
+    def resume(self, name: str) -> None:
+        """Work on a paused query again: it begins anew with the elements that come from now on."""
+        with self._lock:
+            running = self.queries[name]
+            running.paused, running.planned, running.since = False, False, None
+            self._plan = None
+
+    def plan(self) -> PhysicalPlan:
+        """Return the plan of all active queries, made when it is first needed after a change."""
+        with self._lock:
+            if self._plan is None:
+                self._plan = self._make_plan()
+            return self._plan
+
+    def _make_plan(self) -> PhysicalPlan:
+        active = {n: q for n, q in self.queries.items() if not q.paused}
+        for running in active.values():
+            if not running.planned:
+                running.since = self._first_unseen(running.streams)
+                running.planned = True
+        nodes: dict[str, Node] = {n: q.node for n, q in active.items()}
+        if self.config["rules"]:
+            nodes = optimize(nodes)
+        queries = [Query(n, nodes[n], q.mode, q.since) for n, q in active.items()]
+        return plan(queries, self.config, self.manifest.numbers)
+
+    def _first_unseen(self, streams: frozenset[str]) -> int | None:
+        """Return the first instant of which no element has been seen, None if there was none."""
+        seen = [Progress.of(self.manifest.progress.get(s)).max_time for s in streams]
+        latest = max(seen, default=MIN_TIME)
+        return None if latest == MIN_TIME else latest + 1
+
+    # -- the stream ------------------------------------------------------------------------------
+
+    @property
+    def wanted_streams(self) -> frozenset[str]:
+        return frozenset().union(*(q.streams for q in self.queries.values()))
+
+    def start(self) -> None:
+        """Open the Spark query, or open it again if queries need streams that it does not read."""
+        wanted = self.wanted_streams
+        if not wanted or (self.active and wanted <= self._opened):
+            return
+        self.stop()
+        self.delivery.replay(self.manifest)
+        frame: DataFrame | None = None
+        for name in sorted(wanted | self._opened):
+            opened = open_stream(self._session, self.streams[name], self.config, self.spool(name))
+            frame = opened if frame is None else frame.unionByName(opened, allowMissingColumns=True)
+        assert frame is not None
+        self._opened = wanted | self._opened
+        writer = frame.writeStream.foreachBatch(self._batch).option(
+            "checkpointLocation", self.checkpoint.spark
+        )
+        writer = writer.trigger(processingTime=f"{int(self.config['trigger'] * 1000)} milliseconds")
+        self._stream_query = writer.start()
+
+    def stop(self) -> None:
+        """Stop after the batch under way."""
+        query = self._stream_query
+        if query is not None and query.isActive:
+            with self._lock:  # a batch holds the lock: it is never interrupted
+                self._stopping = True
+            query.stop()
+        self._stream_query = None
+        self._stopping = False
+
+    def close(self) -> None:
+        """Stop, and give the checkpoint back."""
+        self.stop()
+        self.checkpoint.unlock()
+
+    @property
+    def active(self) -> bool:
+        return self._stream_query is not None and self._stream_query.isActive
+
+    @property
+    def ended(self) -> bool:
+        """Whether every stream is finite and has been read to its end."""
+        names = self.wanted_streams
+        return bool(names) and all(
+            is_finite(self.streams[n]) and Progress.of(self.manifest.progress.get(n)).final
+            for n in names
+        )
+
+    def failure(self) -> BaseException | None:
+        """Return what ended the Spark query, if it failed."""
+        if self.error is not None:
+            return self.error
+        query = self._stream_query
+        return None if query is None else query.exception()
+
+    def await_idle(self) -> None:
+        """Wait until everything that is there has been taken, finite streams to their end."""
+        while self.active and not self.ended:
+            assert self._stream_query is not None
+            self._stream_query.processAllAvailable()
+            names = self.wanted_streams
+            waiting = [
+                n
+                for n in names
+                if self.streams[n].format == "replay"
+                and is_finite(self.streams[n])
+                and not Progress.of(self.manifest.progress.get(n)).final
+            ]
+            if not waiting:
+                return
+            time.sleep(0.05)
+
+    # -- a batch ---------------------------------------------------------------------------------
+
+    def _batch(self, frame: DataFrame, batch: int) -> None:
+        """Run one micro-batch. An error fails the batch: it is never caught and passed over."""
+        with self._lock:
+            if self._stopping:
+                raise InterruptedError("the pipeline is stopping; this batch comes again")
+            began = time.perf_counter()
+            try:
+                known = self.checkpoint.read(batch)
+                if known is not None and batch == self.manifest.batch:
+                    self.delivery.publish(known)
+                    return
+                if batch != self.manifest.batch + 1 and self.manifest.batch >= 0:
+                    raise StateError(
+                        f"the next batch of {self.folder} must be {self.manifest.batch + 1}, but "
+                        f"Spark's own log says {batch}; the checkpoint is damaged"
+                    )
+                manifest = self._run(frame, batch)
+                self.checkpoint.commit(manifest)
+                before, self.manifest = self.manifest, manifest
+                self.delivery.publish(manifest)
+                self.checkpoint.sweep(manifest.files() | before.files())
+                self.metrics.batch(before, manifest, time.perf_counter() - began)
+            except BaseException as error:
+                self.error = error
+                raise
+
+    def _run(self, frame: DataFrame, batch: int) -> Manifest:
+        plan = self.plan()
+        before = self.manifest
+        idle = self._idle_streams()
+        if not plan.nodes:
+            raise StateError("a pipeline must have at least one active query")
+        job = Job(
+            batch,
+            plan,
+            dict(self.config),
+            self.checkpoint.segments,
+            self.shards,
+            self.streams_of_plan(),
+            before.progress,
+            [_only(shard, plan) for shard in before.states],
+            idle,
+        )
+        packed = frame.mapInArrow(pack_task(job), SPARK_SCHEMA)
+        tables, parcels = self._new_tables(plan)
+        if parcels:
+            packed = packed.union(self._as_frame(parcels))
+        for stage in range(plan.stages):
+            packed = packed.repartitionById(self.shards, F.col("shard"))
+            packed = packed.mapInArrow(stage_task(job, stage), SPARK_SCHEMA)
+        rows = packed.collect()
+        reports = [read_report(Parcel(r[0], r[1], r[2], r[3], bytes(r[4]))) for r in rows]
+        return self._manifest_of(batch, plan, tables, reports, idle)
+
+    def streams_of_plan(self) -> dict[str, StreamDef]:
+        """Return the definitions of the streams that Spark reads."""
+        return {name: self.streams[name] for name in self._opened}
+
+    def _new_tables(self, plan: PhysicalPlan) -> tuple[list[str], list[Parcel]]:
+        """Pack the tables that the plan has not had yet."""
+        loaded = [d for d in self.manifest.tables if any(n.digest == d for n in plan.nodes)]
+        parcels: list[Parcel] = []
+        for at in plan.sources("table"):
+            node = plan.nodes[at]
+            assert node.source is not None
+            if node.digest in loaded:
+                continue
+            definition = self.tables[node.source.name]
+            if definition.name not in self._tables:
+                self._tables[definition.name] = read_table(self._session, definition)
+            valid = (definition.valid_from, definition.valid_to)
+            table = self._tables[definition.name]
+            parcels += pack_table(plan, at, table, valid, self.config, self.shards)
+            loaded.append(node.digest)
+        return loaded, parcels
+
+    def _as_frame(self, parcels: list[Parcel]) -> DataFrame:
+        rows = [tuple(row.values()) for batch in to_batches(parcels) for row in batch.to_pylist()]
+        return self._session.createDataFrame(rows, SPARK_SCHEMA)
+
+    def _idle_streams(self) -> frozenset[str]:
+        """Return the streams that have been silent for longer than they declared."""
+        now = time.monotonic()
+        idle = set()
+        for name in self._opened:
+            limit = self.streams[name].idle_after
+            since = self._heard_at.setdefault(name, now)
+            if limit is not None and now - since > limit:
+                idle.add(name)
+        return frozenset(idle)
+
+    def _manifest_of(
+        self,
+        batch: int,
+        plan: PhysicalPlan,
+        tables: list[str],
+        reports: list[dict[str, Any]],
+        idle: frozenset[str],
+    ) -> Manifest:
+        before = self.manifest
+        progress = dict(before.progress)
+        manifest = Manifest(
+            batch=batch,
+            shards=self.shards,
+            numbers=plan.numbers,
+            queries={n: _described(q) for n, q in self.queries.items()},
+            progress=progress,
+            tables=tables,
+            states=[{} for _ in range(self.shards)],
+        )
+        fresh: dict[str, int] = {}
+        for content in reports:
+            if content["kind"] == "source":
+                name = content["stream"]
+                progress[name] = content["progress"]
+                slack = self.streams[name].slack
+                fresh[name] = Progress.of(content["progress"]).heartbeat(slack)
+                manifest.rejects += content["rejects"]
+                self._heard_at[name] = time.monotonic()
+            else:
+                manifest.states[content["shard"]] |= content["states"]
+                manifest.results += content["results"]
+                self.metrics.work(content["seconds"], content["rows"])
+        old = {
+            n: Progress.of(before.progress.get(n)).heartbeat(self.streams[n].slack)
+            for n in self._opened
+        }
+        for name, beat in source_beats(old, fresh, idle).items():
+            if name in idle and name not in fresh:
+                passed = replace(Progress.of(progress.get(name)), floor=beat)
+                progress[name] = passed.describe()
+        return manifest
+
+
+def _described(query: Running) -> dict[str, Any]:
+    return {
+        "plan": _signature(query.node, query.mode),
+        "since": query.since,
+        "paused": query.paused,
+    }
+
+
+def _signature(node: Node, mode: str) -> str:
+    return plan([Query("", node, mode)], Config(), {}).nodes[-1].digest
+
+
+def _only(states: Mapping[str, Any], plan: PhysicalPlan) -> dict[str, Any]:
+    """Keep the states of nodes that are in the plan: those of dropped queries are forgotten."""
+    digests = {n.digest for n in plan.nodes}
+    return {digest: state for digest, state in states.items() if digest in digests}

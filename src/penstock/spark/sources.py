@@ -1,0 +1,412 @@
+"""Opening any stream as a Spark streaming DataFrame with the same columns, and static tables.
+
+* ``replay`` and ``memory`` are Penstock's own source of descriptors (`penstock.spark.replay`).
+* ``parquet`` is a folder whose files arrive: Spark's ``binaryFile`` stream, without the content,
+  gives each file once, as a descriptor.
+* Every other format is read by Spark: its rows travel in a struct column ``native_<stream>``.
+
+All have the descriptor columns and one partition, so that one task sees a batch of a stream whole.
+`penstock.spark.readers.arrival_order` puts descriptors and native rows of files in order.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark.sql.functions as F  # noqa: N812
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from penstock.catalog import StreamDef, TableDef
+from penstock.config import Config
+from penstock.errors import ConfigError, DataError, suggest
+from penstock.expr.types import type_name
+from penstock.model import TIMESTAMP, Schema, one_array
+from penstock.spark.positions import ReplayFiles, loop_rounds, positive
+from penstock.spark.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
+from penstock.spark.readers.base import local_path, option, to_json
+from penstock.spark.readers.conversion import convert, plain
+from penstock.spark.replay import FORMAT, DescriptorSource
+
+SPARK_TYPES: Mapping[pa.DataType, DataType] = {
+    pa.bool_(): BooleanType(),
+    pa.int8(): ByteType(),
+    pa.int16(): ShortType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    TIMESTAMP: TimestampType(),
+    pa.date32(): DateType(),
+}
+"""The Spark type of every type that a column can have."""
+
+_OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "replay": ("path", "format", "rate", "speed", "loop", "delimiter", "null"),
+    "memory": (),
+    "parquet": (
+        "path",
+        "pathGlobFilter",
+        "recursiveFileLookup",
+        "maxFilesPerTrigger",
+        "latestFirst",
+        "maxFileAge",
+    ),
+}
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What a call into Spark raises: the second kind when pyspark does not know the exception."""
+
+_PARSED_FORMATS = ("csv", "json")
+_BINARY_FILE = StructType(
+    [
+        StructField("path", StringType()),
+        StructField("modificationTime", TimestampType()),
+        StructField("length", LongType()),
+        StructField("content", BinaryType()),
+    ]
+)
+_FILE_FORMATS = ("csv", "json", "orc", "text", "avro", "xml", "binaryfile")
+
+
+def native_column(stream: str) -> str:
+    """Return the name of the struct column that carries rows which Spark has parsed."""
+    return f"native_{stream}"
+
+
+def is_finite(definition: StreamDef) -> bool:
+    """Whether a stream ends by itself: a replay that does not loop for ever, or a memory stream."""
+    kind = definition.format.lower()
+    return kind == "memory" or (kind == "replay" and loop_rounds(definition) is not None)
+
+
+def open_stream(
+    spark: SparkSession, definition: StreamDef, config: Config, spool_folder: str | None = None
+) -> DataFrame:
+    """Open a stream. The result has the descriptor columns, and a native struct if Spark parses.
+
+    Paths and options are checked first.  ``spool_folder`` is where a memory stream's rows are.
+    """
+    kind = definition.format.lower()
+    check_stream(definition)
+    if kind == "memory" and not spool_folder:
+        raise ConfigError(
+            f"a memory stream must have a spool folder, but stream {definition.name} has none"
+        )
+    if kind in ("replay", "memory"):
+        spark.dataSource.register(DescriptorSource)
+        options = {"definition": to_json(definition), "rows": str(config["batch.rows"])}
+        if kind == "memory":
+            options["folder"] = str(Path(str(spool_folder)).absolute())
+        opened = _load(spark, definition, FORMAT, options)
+    elif kind == "parquet":
+        opened = _open_folder(spark, definition, config)
+    else:
+        opened = _open_native(spark, definition, config)
+    return opened.coalesce(1)
+
+
+def check_stream(definition: StreamDef) -> None:
+    """Check the options and the path of a stream before anything is started."""
+    kind = definition.format.lower()
+    if kind in _OWN_OPTIONS:
+        known = _OWN_OPTIONS[kind]
+        for name in definition.options:
+            if name.lower() not in {k.lower() for k in known}:
+                raise ConfigError(
+                    f"there is no option '{name}' of the stream format {kind} "
+                    f"(stream {definition.name}); {suggest(name, known)}"
+                )
+    if kind == "replay":
+        if positive(definition, "rate") and positive(definition, "speed"):
+            raise ConfigError(
+                f"the stream {definition.name} must have a rate or a speed, not both; "
+                f"rate counts rows per second, speed is a multiple of event time"
+            )
+        ReplayFiles(definition).check()
+    elif kind == "parquet" or kind in _FILE_FORMATS:
+        _check_path(f"stream {definition.name}", option(definition, "path"))
+
+
+def _check_path(owner: str, path: str | None) -> None:
+    if not path:
+        raise DataError(f"the {owner} must have a path; add OPTIONS (path '…') to it")
+    local = local_path(path)
+    if local is not None and not Path(local).exists() and not glob.glob(local):
+        raise DataError(
+            f"the path of {owner} must exist, got '{path}'; "
+            f"it was looked for at {Path(local).absolute()}"
+        )
+
+
+def _load(
+    spark: SparkSession,
+    definition: StreamDef,
+    format: str,
+    options: Mapping[str, str],
+    schema: StructType | None = None,
+) -> DataFrame:
+    reader = spark.readStream.format(format).options(**options)
+    if spark.conf.get("spark.sql.streaming.queryEvolution.enableSourceEvolution", "") == "true":
+        reader = reader.name(re.sub(r"[^a-z0-9_]", _hexadecimal, definition.name.lower()))
+    if schema is not None:
+        reader = reader.schema(schema)
+    return reader.load()
+
+
+def _hexadecimal(match: re.Match[str]) -> str:
+    return f"_x{ord(match[0]):x}_"
+
+
+def _open_folder(spark: SparkSession, definition: StreamDef, config: Config) -> DataFrame:
+    """Open a folder of Parquet files as descriptors of whole files."""
+    options = {
+        "pathGlobFilter": "*.{parquet,pq}",
+        "maxFilesPerTrigger": str(config["batch.files"]),
+        **_spelled(definition.options, _OWN_OPTIONS["parquet"]),
+    }
+    found = _load(spark, definition, "binaryFile", options, _BINARY_FILE).select(
+        "path", "modificationTime", "length"
+    )
+    return found.select(
+        F.lit(definition.name).alias("stream"),
+        F.col("path"),
+        F.lit(0).cast("bigint").alias("first"),
+        F.lit(-1).cast("bigint").alias("last"),
+        (F.unix_micros("modificationTime") - F.lit(FOLDER_ORDINAL)).alias("ordinal"),
+        F.lit(0).cast("bigint").alias("shift"),
+        F.lit(False).alias("final"),
+    )
+
+
+def _spelled(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
+    by_lower = {name.lower(): name for name in known}
+    return {by_lower[name.lower()]: str(value) for name, value in options.items()}
+
+
+def _open_native(spark: SparkSession, definition: StreamDef, config: Config) -> DataFrame:
+    """Open a stream that Spark parses itself."""
+    kind = definition.format.lower()
+    given = {name.lower() for name in definition.options}
+    options: dict[str, str] = {}
+    if kind in _FILE_FORMATS:
+        options["maxFilesPerTrigger"] = str(config["batch.files"])
+    if kind == "kafka":
+        options["maxOffsetsPerTrigger"] = str(config["batch.rows"])
+    if kind in _PARSED_FORMATS:
+        options |= {
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": CORRUPT,
+            "timeZone": "UTC",
+        }
+    if kind == "csv":
+        options |= {"header": "true", "enforceSchema": "false"}
+    options = {name: value for name, value in options.items() if name.lower() not in given}
+    options |= {name: str(value) for name, value in definition.options.items()}
+    declared = spark_schema(definition.schema)
+    if kind in _PARSED_FORMATS:
+        declared = declared.add(StructField(CORRUPT, StringType()))
+    try:
+        if kind in _FILE_FORMATS:
+            loaded = _load(spark, definition, kind, options, declared)
+        else:
+            loaded = _load_own_schema(spark, definition, options, declared)
+        return _uniform(definition, loaded, kind in _FILE_FORMATS)
+    except SPARK_ERRORS as error:
+        raise DataError(
+            f"the stream {definition.name} must be readable by Spark as format "
+            f"'{definition.format}', but: {first_sentence(error)}"
+        ) from error
+
+
+def _load_own_schema(
+    spark: SparkSession, definition: StreamDef, options: Mapping[str, str], declared: StructType
+) -> DataFrame:
+    """Load a format that knows its own columns; one that does not is told the declared ones."""
+    try:
+        return _load(spark, definition, definition.format, options)
+    except SPARK_ERRORS as error:
+        if "schema" not in str(error).lower():
+            raise
+        return _load(spark, definition, definition.format, options, declared)
+
+
+def _uniform(definition: StreamDef, loaded: DataFrame, from_files: bool) -> DataFrame:
+    """Return native rows with the descriptor columns; for files these tell the order of arrival."""
+    columns = _by_name_or_place(definition, loaded)
+    values: list[Column] = []
+    unfit: Column = F.lit(False)
+    cast_any = False
+    for field, found in zip(definition.schema, columns, strict=True):
+        source, wanted = F.col(_quoted(found.name)), SPARK_TYPES[field.type]
+        same = found.dataType == wanted or (
+            isinstance(wanted, TimestampType) and isinstance(found.dataType, TimestampNTZType)
+        )
+        value = source if same else source.try_cast(wanted)
+        if not same:
+            cast_any = True
+            unfit = unfit | (source.isNotNull() & value.isNull())
+        values.append(value.alias(field.name))
+    if CORRUPT in loaded.columns:
+        corrupt = F.col(CORRUPT)
+    elif cast_any:
+        texts = [F.col(_quoted(c.name)).cast("string").alias(c.name) for c in columns]
+        corrupt = F.when(unfit, F.to_json(F.struct(*texts)))
+    else:
+        corrupt = F.lit(None).cast("string")
+    if from_files:
+        micros = F.unix_micros(F.col("_metadata.file_modification_time"))
+        place: dict[str, Column] = {
+            "path": F.col("_metadata.file_path"),
+            "first": F.col("_metadata.file_block_start"),
+            "ordinal": micros - F.lit(FOLDER_ORDINAL),
+        }
+    else:
+        place = {}
+    descriptors = [
+        F.lit(definition.name).alias("stream"),
+        *(
+            place.get(name, F.lit(None)).cast(SPARK_TYPES[DESCRIPTOR.field(name).type]).alias(name)
+            for name in DESCRIPTOR.names[1:]
+        ),
+    ]
+    rows = F.struct(*values, corrupt.alias(CORRUPT)).alias(native_column(definition.name))
+    return loaded.select(*descriptors, rows)
+
+
+def _by_name_or_place(definition: StreamDef, loaded: DataFrame) -> list[StructField]:
+    """Find the declared columns among those that Spark gives: by name, or all by place."""
+    found = [f for f in loaded.schema.fields if f.name != CORRUPT]
+    by_name = {f.name.lower(): f for f in found}
+    names = [name.lower() for name in definition.schema.names]
+    if all(name in by_name for name in names):
+        return [by_name[name] for name in names]
+    if len(found) == len(names):
+        for field, given in zip(definition.schema, found, strict=True):
+            if SPARK_TYPES[field.type] != given.dataType:
+                raise DataError(
+                    f"the column '{field.name}' of stream {definition.name} must be "
+                    f"{given.dataType.simpleString().upper()} as the format "
+                    f"{definition.format} gives it, got {type_name(field.type)}; "
+                    f"{_columns_given(definition, found)}"
+                )
+        return found
+    raise DataError(
+        f"the columns of stream {definition.name} must be those of the format "
+        f"{definition.format}, got {', '.join(definition.schema.names)}; "
+        f"{_columns_given(definition, found)}"
+    )
+
+
+def _columns_given(definition: StreamDef, found: Sequence[StructField]) -> str:
+    listed = ", ".join(f"{f.name} {f.dataType.simpleString().upper()}" for f in found)
+    return f"declare ({listed})"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def spark_schema(schema: Schema) -> StructType:
+    """Return declared columns as a Spark schema."""
+    return StructType([StructField(f.name, SPARK_TYPES[f.type]) for f in schema])
+
+
+def first_sentence(error: Exception) -> str:
+    """Return the first line of one of Spark's long messages, without Java's class names."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("An error occurred")]
+    return re.sub(r"^(: )?[a-z]+(\.\w+)+: ", "", told[0]) if told else type(error).__name__
+
+
+def read_table(spark: SparkSession, definition: TableDef) -> pa.Table:
+    """Read a static table: its declared columns, matched by name, with the declared types."""
+    kind = definition.format.lower()
+    options = {name.lower(): str(value) for name, value in definition.options.items()}
+    if kind in (*_FILE_FORMATS, "parquet"):
+        _check_path(f"table {definition.name}", options.get("path"))
+    if kind == "csv":
+        options.setdefault("header", "true")
+    reader = spark.read.format(definition.format).options(**options)
+    by_place = kind == "csv" and options["header"].lower() != "true"
+    if kind == "json":
+        reader = reader.option("primitivesAsString", "true")
+    try:
+        loaded = reader.load()
+        chosen = _table_columns(definition, loaded.columns, by_place)
+        found = loaded.select(*(F.col(_quoted(name)) for name in chosen)).toArrow()
+    except SPARK_ERRORS as error:
+        raise DataError(
+            f"the table {definition.name} must be readable by Spark as format "
+            f"'{definition.format}', but: {first_sentence(error)}"
+        ) from error
+    arrays = [
+        _table_column(definition, at, one_array(found.column(at)))
+        for at in range(len(definition.schema))
+    ]
+    return pa.Table.from_arrays(
+        arrays, schema=pa.schema([pa.field(f.name, f.type) for f in definition.schema])
+    )
+
+
+def _table_columns(definition: TableDef, found: Sequence[str], by_place: bool) -> list[str]:
+    names = definition.schema.names
+    if by_place:
+        if len(found) < len(names):
+            raise DataError(
+                f"the table {definition.name} must have {len(names)} columns, got {len(found)}"
+            )
+        return list(found[: len(names)])
+    known = {name.strip().lower(): name for name in reversed(found)}
+    for name in names:
+        if name.lower() not in known:
+            raise DataError(
+                f"the column '{name}' of table {definition.name} must be in its data; "
+                f"{suggest(name, found)}"
+            )
+    return [known[name.lower()] for name in names]
+
+
+def _table_column(definition: TableDef, at: int, array: pa.Array) -> pa.Array:
+    field = definition.schema[at]
+    is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
+    if is_text and not pa.types.is_string(field.type):
+        fitted = convert(array.cast(pa.string()), field.type)
+    else:
+        plainly = plain(array, field.type)
+        if plainly is None:
+            raise DataError(
+                f"the column '{field.name}' of table {definition.name} must be "
+                f"{type_name(field.type)}, got {array.type}; declare the type that the data has"
+            )
+        fitted = plainly
+    result, bad = fitted
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(
+            f"the column '{field.name}' of table {definition.name} must be "
+            f"{type_name(field.type)}, got {array[row].as_py()!r} in row {row}"
+        )
+    return result

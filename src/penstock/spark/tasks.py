@@ -1,0 +1,200 @@
+"""What runs inside Spark's Python workers: packing a stream, and one stage of the plan.
+
+A `Job` holds all that a task needs for one micro-batch.  It travels with the function that Spark
+ships; nothing of it is read back from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from penstock.catalog import StreamDef
+from penstock.config import Config
+from penstock.errors import DataError
+from penstock.expr.nodes import columns_of
+from penstock.model import one_array
+from penstock.physical.packing import Packer, Progress
+from penstock.physical.parcels import Parcel, from_batches, report, to_batches
+from penstock.physical.plan import PhysicalPlan
+from penstock.physical.stage import run_stage
+from penstock.runs.segments import SegmentStorage
+from penstock.spark.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
+from penstock.spark.sources import native_column
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One micro-batch as its tasks see it."""
+
+    batch: int
+    plan: PhysicalPlan
+    settings: dict[str, Any]
+    segments: str
+    shards: int
+    streams: dict[str, StreamDef]
+    progress: dict[str, dict[str, Any]]
+    states: list[dict[str, Any]]
+    idle: frozenset[str]
+
+
+def pack_task(job: Job) -> Callable[[Batches], Batches]:
+    """Return the function that packs the rows of a stream."""
+
+    def pack(batches: Batches) -> Batches:
+        return to_batches(_pack(job, batches))
+
+    return pack
+
+
+def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
+    """Return the function that runs one stage in the shard of its partition."""
+
+    def run(batches: Batches) -> Batches:
+        context = TaskContext.get()
+        assert context is not None
+        shard = context.partitionId()
+        config = Config(job.settings)
+        storage = _storage(job, f"{stage}-{shard}")
+        progress = {name: Progress.of(p) for name, p in job.progress.items()}
+        beats = {n: p.heartbeat(job.streams[n].slack) for n, p in progress.items()}
+        now = max((p.max_time for p in progress.values()), default=-(2**63))
+        parcels = run_stage(
+            job.plan,
+            stage,
+            shard,
+            job.shards,
+            from_batches(batches),
+            job.states[shard],
+            storage,
+            config,
+            beats,
+            job.idle,
+            now,
+        )
+        yield from to_batches(parcels)
+        storage.close()
+
+    return run
+
+
+def _storage(job: Job, part: str) -> SegmentStorage:
+    return SegmentStorage(job.segments, f"{job.batch}-{part}", job.settings["fsync"])
+
+
+def _pack(job: Job, batches: Batches) -> Iterator[Parcel]:
+    described: dict[str, list[pa.Table]] = {}
+    for batch in batches:
+        names = pc.unique(batch.column("stream")).to_pylist()
+        for name in names:
+            part = pa.Table.from_batches([batch])
+            if len(names) > 1:
+                part = part.filter(pc.equal(part.column("stream"), name))
+            described.setdefault(name, []).append(part)
+    for name, parts in described.items():
+        yield from _pack_stream(job, job.streams[name], pa.concat_tables(parts))
+
+
+def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel]:
+    storage = _storage(job, f"pack-{stream.name}")
+    packer = Packer(
+        job.plan,
+        stream.name,
+        stream.time,
+        stream.slack,
+        Progress.of(job.progress.get(stream.name)),
+        Config(job.settings),
+        job.shards,
+    )
+    rejects: list[dict[str, Any]] = []
+    rejected = 0
+    final = False
+    native = native_column(stream.name)
+    if native in rows.column_names and rows.column(native).null_count < rows.num_rows:
+        slices: Iterator[tuple[int, Slice]] = _native_slices(stream, rows, native)
+    else:
+        slices = _described_slices(stream, rows, _needed_columns(job.plan, stream))
+        final = bool(pc.any(rows.column("final")).as_py())
+    for ordinal, part in slices:
+        position = None if ordinal < 0 else part.positions + ordinal
+        late = packer.add(part.table, position)
+        if late.num_rows and stream.late is not None:
+            rejects.append(_set_aside(storage, stream, stream.late, "late", late))
+        if part.rejected.num_rows:
+            rejected += part.rejected.num_rows
+            _refuse_or_keep(storage, stream, part.rejected, rejects)
+        yield from packer.parcels()
+    progress = packer.finish(final)
+    yield from packer.parcels()
+    storage.close()
+    described = progress.describe()
+    described["rejected"] += rejected
+    yield report(
+        {"kind": "source", "stream": stream.name, "progress": described, "rejects": rejects}
+    )
+
+
+def _described_slices(
+    stream: StreamDef, rows: pa.Table, columns: list[int] | None
+) -> Iterator[tuple[int, Slice]]:
+    """Read the slices of files that descriptors name, in order of arrival."""
+    ordered = rows.select(DESCRIPTOR.names).take(pa.array(arrival_order(rows)))
+    for d in ordered.to_pylist():
+        for part in read_slice(stream, d["path"], d["first"], d["last"], columns, d["shift"] or 0):
+            yield d["ordinal"], part
+
+
+def _native_slices(stream: StreamDef, rows: pa.Table, native: str) -> Iterator[tuple[int, Slice]]:
+    """Take rows that Spark has parsed, in order of arrival."""
+    order = arrival_order(rows)
+    struct = one_array(rows.column(native))
+    if (np.diff(order) != 1).any():
+        struct = struct.take(pa.array(order))
+    yield -1, read_native(stream, struct)
+
+
+def _needed_columns(plan: PhysicalPlan, stream: StreamDef) -> list[int] | None:
+    """Return the columns that anybody reads of a stream; None when all, or when rows are kept."""
+    if stream.late is not None:
+        return None
+    needed: set[int] = {stream.time}
+    for at in plan.sources("stream"):
+        source = plan.nodes[at].source
+        if source is not None and source.name == stream.name:
+            needed |= set(source.columns)
+            if source.predicate is not None:
+                needed |= columns_of(source.predicate)
+    return sorted(needed)
+
+
+def _set_aside(
+    storage: SegmentStorage, stream: StreamDef, sink: str, why: str, rows: pa.Table
+) -> dict[str, Any]:
+    return {
+        "stream": stream.name,
+        "sink": sink,
+        "why": why,
+        "place": storage.write(rows),
+        "rows": rows.num_rows,
+    }
+
+
+def _refuse_or_keep(
+    storage: SegmentStorage, stream: StreamDef, rejected: pa.Table, rejects: list[dict[str, Any]]
+) -> None:
+    if stream.deadletter is None:
+        row = rejected.slice(0, 1).to_pylist()[0]
+        raise DataError(
+            f"a row of stream {stream.name} must fit its declared columns: {row['reason']}; the row "
+            f"is {row['raw']!r}. Correct it, or declare ON ERROR DEADLETTER <sink> to set such rows "
+            f"aside"
+        )
+    rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", rejected))

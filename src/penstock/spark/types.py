@@ -1,0 +1,65 @@
+"""Spark types and Arrow types.
+
+TIMESTAMP is Spark's ``TimestampType`` in a session whose time zone is UTC; a ``TimestampNTZType``
+of a source is read as UTC.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import types as spark_types
+
+from penstock.errors import InternalError, NotSupportedError
+from penstock.expr.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    NULL,
+    SMALLINT,
+    STRING,
+    TINYINT,
+    type_name,
+)
+from penstock.model import TIMESTAMP
+
+_SPARK: dict[pa.DataType, spark_types.DataType] = {
+    BOOLEAN: spark_types.BooleanType(),
+    TINYINT: spark_types.ByteType(),
+    SMALLINT: spark_types.ShortType(),
+    INT: spark_types.IntegerType(),
+    BIGINT: spark_types.LongType(),
+    FLOAT: spark_types.FloatType(),
+    DOUBLE: spark_types.DoubleType(),
+    STRING: spark_types.StringType(),
+    TIMESTAMP: spark_types.TimestampType(),
+    DATE: spark_types.DateType(),
+    NULL: spark_types.NullType(),
+}
+_ARROW: dict[type[spark_types.DataType], pa.DataType] = {
+    **{type(spark): arrow for arrow, spark in _SPARK.items()},
+    spark_types.TimestampNTZType: TIMESTAMP,
+    spark_types.VarcharType: STRING,
+    spark_types.CharType: STRING,
+}
+
+
+def spark_type(type_: pa.DataType) -> spark_types.DataType:
+    """Return the Spark type of one of Penstock's types."""
+    found = _SPARK.get(type_)
+    if found is None:
+        raise InternalError(f"a type must be one of Penstock's, got {type_name(type_)}")
+    return found
+
+
+def arrow_type(type_: spark_types.DataType) -> pa.DataType:
+    """Return the type of Penstock that holds the values of a Spark type."""
+    found = _ARROW.get(type(type_))
+    if found is None:
+        raise NotSupportedError(
+            f"a column must have a type that Penstock has, got Spark's {type_.simpleString()}; "
+            "convert or drop it before, for instance DECIMAL to DOUBLE"
+        )
+    return found
