@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from penstock.algebra import Node, is_stream
 from penstock.catalog import Catalog, StreamDef, TableDef
 from penstock.cql import bind, bind_query, parse_script
 from penstock.cql.statements import Create
-from penstock.cql.times import parse_timestamp
 from penstock.testing import run_local
 
 ROOT = Path(__file__).parent.parent
@@ -53,7 +53,8 @@ def lines(path: str) -> list[list[str]]:
 
 def value(text: str, kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(kind):
-        return parse_timestamp(text)
+        moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1_000_000)
     if pa.types.is_integer(kind):
         return int(text)
     return float(text) if pa.types.is_floating(kind) else text

@@ -31,7 +31,7 @@ from penstock.runs.state import MemoryStorage, State
 
 TYPES = (pa.string(), pa.int64())
 KEY = Column(0, pa.string(), "k")
-LESS = resolve_call("<", [Column(1, pa.int64(), "x"), Column(3, pa.int64(), "y")])
+LESS = resolve_call("lt", [Column(1, pa.int64(), "x"), Column(3, pa.int64(), "y")])
 LAST = 30
 """No row starts and no holder is told after this instant."""
 
@@ -104,7 +104,7 @@ class Listener:
 
     def take(self, message: Message) -> None:
         if isinstance(message, Heartbeat):
-            assert message.time > self.heartbeat
+            assert message.time >= self.heartbeat
             self.heartbeat = message.time
         elif isinstance(message, Ends):
             assert (np.diff(message.holder) > 0).all()

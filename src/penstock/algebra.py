@@ -3,8 +3,8 @@
 A node is data.  It knows neither Arrow files nor Spark.  `inputs` lists the nodes it reads;
 `update_pattern` gives the class of [E 2.3] that EXPLAIN shows.
 
-A `Scan` and a `ToStream` are streams; everything else is a relation that changes over time.  A stream
-that is read without a window is the relation of everything so far (``[s, INF)``).
+A `Scan` and a `ToStream` are streams; everything else is a relation that changes over time.  A
+stream that is read without a window is the relation of everything so far (``[s, INF)``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from penstock.windows import WindowSpec
 class Scan:
     """A declared stream: raw elements in order of ``(t, seq)``. ``time`` is its time column.
 
-    The optimizer narrows a scan: ``columns`` are the positions it reads (None: all) and ``predicate``,
-    over *all* declared columns, says which elements it needs.  ``schema`` is what is left.
+    The optimizer narrows a scan: ``columns`` are the positions it reads (None: all) and
+    ``predicate``, over *all* declared columns, says which elements it needs.  ``schema`` is what is
+    left.
     """
 
     stream: str
@@ -34,6 +35,12 @@ class Scan:
     time: int
     columns: tuple[int, ...] | None = None
     predicate: Expr | None = None
+    narrowed_time: pa.DataType | None = None
+
+    @property
+    def time_type(self) -> pa.DataType:
+        """The type of the time column, also when it is not read."""
+        return self.narrowed_time or self.schema[self.time].type
 
 
 @dataclass(frozen=True)
@@ -206,8 +213,8 @@ class TopK:
 class ToStream:
     """Relation to stream: ``kind`` is 'istream', 'dstream' or 'rstream'.
 
-    ``pulses`` holds ``(slide, origin)`` of every SLIDE by time below an RSTREAM; when empty, RSTREAM
-    gives the snapshot at each instant at which the relation changed.
+    ``pulses`` holds ``(slide, origin)`` of every SLIDE by time below an RSTREAM; when empty,
+    RSTREAM gives the snapshot at each instant at which the relation changed.
     """
 
     kind: str

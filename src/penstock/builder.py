@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock import algebra, cql
 from penstock.algebra import Node
+from penstock.cql.join_text import bind_join
 from penstock.errors import QueryError
 from penstock.expr.nodes import Column
 from penstock.model import Schema
@@ -36,8 +37,8 @@ class Relation:
         """Put a window over a stream: CQL text without brackets, or its parts as keywords.
 
         ``window("RANGE 5 MINUTES SLIDE 1 MINUTE")`` or
-        ``window(rows=20, partition_by="city")``; keywords are rows, range, slide, partition_by, now,
-        fixed, session, after, before, start.
+        ``window(rows=20, partition_by="city")``; keywords are rows, range, slide, partition_by,
+        now, fixed, session, after, before, start.
         """
         if (text is None) == (not parts):
             raise QueryError("a window must be given either as text or by keywords")
@@ -71,9 +72,9 @@ class Relation:
         ``on`` is a list of common columns, ``"city, sensor"``, or a condition in which the columns
         of the two sides are called ``l.x`` and ``r.y``.
         """
-        left, right = drop_identities(self.node, frozenset()), other.node
-        node = cql.bind_join(left, drop_identities(right, frozenset()), on)
-        return self._with(node)
+        left = drop_identities(self.node, frozenset())
+        right = drop_identities(other.node, frozenset())
+        return self._with(bind_join(left, right, on))
 
     def distinct(self) -> Relation:
         """Keep each value of a snapshot once."""

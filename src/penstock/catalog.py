@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.algebra import Node
+from penstock.algebra import Node, Scan, TableScan
 from penstock.errors import QueryError, suggest
 from penstock.expr.nodes import Expr
 from penstock.model import Schema
@@ -16,9 +16,9 @@ from penstock.model import Schema
 class StreamDef:
     """``CREATE STREAM``: ``time`` is the position of the TIMESTAMP BY column.
 
-    ``slack`` in chronons, ``idle_after`` in seconds of wall-clock time.  ``deadletter`` names the sink of
-    rows that do not parse (``ON ERROR DEADLETTER sink``; None: fail), ``late`` that of late rows
-    (``LATE INTO sink``; None: counted only).
+    ``slack`` in chronons, ``idle_after`` in seconds of wall-clock time.  ``deadletter`` names the
+    sink of rows that do not parse (``ON ERROR DEADLETTER sink``; None: fail), ``late`` that of late
+    rows (``LATE INTO sink``; None: counted only).
     """
 
     name: str
@@ -89,7 +89,8 @@ _KINDS: dict[type, str] = {
 
 @dataclass
 class Catalog:
-    """All definitions. Streams, tables and views share one name space; sinks and queries have own."""
+    """All definitions. Streams, tables and views share one name space; sinks and queries have
+    own."""
 
     streams: dict[str, StreamDef] = field(default_factory=dict)
     tables: dict[str, TableDef] = field(default_factory=dict)
@@ -120,6 +121,19 @@ class Catalog:
         if name.lower() not in found:
             raise QueryError(f"there is no {kind} '{name}'; {suggest(name, found)}")
         return found[name.lower()]
+
+    def relation(self, name: str) -> Node:
+        """Return what a name in FROM stands for: a stream, a table or the plan of a view."""
+        known = [*self.streams, *self.tables, *self.views]
+        found = self.streams.get(name.lower()) or self.tables.get(name.lower())
+        match found or self.views.get(name.lower()):
+            case StreamDef() as stream:
+                return Scan(stream.name, stream.schema, stream.time)
+            case TableDef() as table:
+                return TableScan(table.name, table.schema, table.valid_from, table.valid_to)
+            case ViewDef() as view:
+                return view.plan
+        raise QueryError(f"there is no stream, table or view '{name}'; {suggest(name, known)}")
 
     def remove(self, kind: str, name: str) -> None:
         """Remove a definition that exists."""

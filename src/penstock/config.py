@@ -105,7 +105,8 @@ def parse(setting: Setting, value: Any) -> Any:
         ) from None
     if setting.choices and converted not in setting.choices:
         raise ConfigError(
-            f"the setting '{setting.name}' must be one of {', '.join(setting.choices)}, got {value!r}"
+            f"the setting '{setting.name}' must be one of {', '.join(setting.choices)}, "
+            f"got {value!r}"
         )
     return converted
 

@@ -48,9 +48,9 @@ from penstock.spark.spool import Spool
 class Session:
     """Declares streams and runs continuous queries.
 
-    ``spark`` is a session of yours; without it an embedded Spark is started when it is first needed.
-    ``checkpoint`` is the folder that lets a later session go on where this one stopped; without it
-    a temporary one is used.  With ``autostart`` a query runs as soon as it is created.
+    ``spark`` is a session of yours; without it an embedded Spark is started when it is first
+    needed. ``checkpoint`` is the folder that lets a later session go on where this one stopped;
+    without it a temporary one is used.  With ``autostart`` a query runs as soon as it is created.
     """
 
     def __init__(
@@ -80,7 +80,8 @@ class Session:
     def sql(self, text: str) -> Any:
         """Run a script and return the result of its last statement.
 
-        CREATE QUERY and SELECT give a `QueryHandle`, SHOW and DESCRIBE an Arrow table, EXPLAIN text.
+        CREATE QUERY and SELECT give a `QueryHandle`, SHOW and DESCRIBE an Arrow table, EXPLAIN
+        text.
         """
         result: Any = None
         for parsed in cql.parse_script(text):
@@ -112,10 +113,7 @@ class Session:
 
     def stream(self, name: str) -> Relation:
         """Begin a query in Python: a declared stream, table or view."""
-        return Relation(cql.bind_query(f"SELECT * FROM {_quoted(name)}", self.catalog), self)
-
-    table = stream
-    view = stream
+        return Relation(self.catalog.relation(name), self)
 
     def register(self, name: str, node: Node, into: str | None = None) -> QueryHandle:
         """Add a query whose plan was built in Python, and start it."""
@@ -504,10 +502,6 @@ def _digests(pipeline: Pipeline, query: str) -> set[str]:
             found.add(node.digest)
             todo.extend(i.producer for i in node.inputs)
     return found
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 __all__ = ["PenstockError", "QueryHandle", "Session"]

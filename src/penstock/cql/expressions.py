@@ -132,6 +132,9 @@ class ExpressionParser(Steps):
         if kind == TokenType.NUMBER:
             self._advance()
             return exp.Literal.number(token.text)
+        if kind == TokenType.DOT and self._next and self._next.token_type == TokenType.NUMBER:
+            self._advance(2)
+            return exp.Literal.number(f"0.{self._prev.text}")
         if kind == TokenType.STRING:
             self._advance()
             return exp.Literal.string(token.text)
@@ -161,7 +164,8 @@ class ExpressionParser(Steps):
         first = self.maybe_name()
         if first is None:
             text = self._curr.text
-            hint = f'; write "{text}" to use that word as a name' if self._is_plain_word() else ""
+            named = self._is_plain_word() and text.upper() not in _CLAUSE_WORDS
+            hint = f'; write "{text}" to use that word as a name' if named else ""
             self.fail(f"an expression must come here, got {self.got()}{hint}")
         parts = [first]
         while self.sign(TokenType.DOT):
@@ -293,10 +297,11 @@ class ExpressionParser(Steps):
             TokenType.DASH,
         ):
             return None
+        start = self._curr.start
         self._advance()
-        number, unit, span = self.duration_parts("INTERVAL")
-        node = exp.Interval(this=exp.Literal.string(number), unit=exp.Var(this=unit or ""))
-        node.meta["span"] = span
+        number, unit, _ = self.duration_parts("INTERVAL")
+        node = exp.Interval()
+        node.meta.update(number=number, unit=unit, span=self.since(start))
         return node
 
     def _time_literal(self) -> Any:
@@ -320,9 +325,8 @@ class ExpressionParser(Steps):
         minus = "-" if self.sign(TokenType.DASH) else ""
         token = self._curr
         if not token or token.token_type not in (TokenType.NUMBER, TokenType.STRING):
-            self.fail(
-                f"{word} must be followed by a duration such as 5 SECONDS or 100, got {self.got()}"
-            )
+            what = "a number" if word == "ROWS" else "a duration such as 5 SECONDS or 100"
+            self.fail(f"{word} must be followed by {what}, got {self.got()}")
         self._advance()
         number, unit = token.text.strip(), None
         if token.token_type == TokenType.STRING:
@@ -344,15 +348,19 @@ class ExpressionParser(Steps):
         if not self._is_plain_word():
             self.fail(f"the name of a type must come here, got {self.got()}")
         start = self._curr.start
+        word = self._curr.text.upper()
         self._advance()
-        for opening, closing in (
-            (TokenType.L_PAREN, TokenType.R_PAREN),
-            (TokenType.LT, TokenType.GT),
-        ):
-            if self._curr and self._curr.token_type == opening:
+        if word == "DOUBLE":
+            self.accept("PRECISION")
+        brackets = [(TokenType.L_PAREN, TokenType.R_PAREN, ")")]
+        if word in ("ARRAY", "MAP", "STRUCT"):
+            brackets.append((TokenType.LT, TokenType.GT, ">"))
+        for opening, closing, sign in brackets:
+            opened = self.here()[0]
+            if self.sign(opening):
                 while self._curr and self._curr.token_type != closing:
                     self._advance()
-                self._advance()
+                self.close(closing, sign, opened)
         span = self.since(start)
         return Name(self.sql[span[0] : span[1]], span)
 
@@ -362,6 +370,11 @@ class ExpressionParser(Steps):
         node.meta["span"] = found.span
         return node
 
+
+_CLAUSE_WORDS = frozenset(
+    "AND AS BY ELSE FROM GROUP HAVING LIMIT ON OR ORDER THEN UNION WHEN WHERE".split(" ")  # noqa: SIM905
+)
+"""Words that begin a part of a statement: where they come too early, an operand is missing."""
 
 _SPECIAL: dict[str, Any] = {
     "CASE": ExpressionParser._case,

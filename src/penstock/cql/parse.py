@@ -8,7 +8,7 @@ from typing import Any
 from sqlglot.tokens import Token, TokenType
 
 from penstock.cql.dialect import Cql, tokenize
-from penstock.cql.queries import QueryParser
+from penstock.cql.queries import STREAM_WORDS, QueryParser
 from penstock.cql.syntax import (
     ColumnSyntax,
     CommandSyntax,
@@ -84,7 +84,7 @@ class StatementParser(QueryParser):
 
     def _statement(self) -> StatementSyntax:
         start = self._curr.start
-        if self.starts_query():
+        if self.starts_query() or self.is_word(*STREAM_WORDS):
             return self.query()
         if self.accept("CREATE"):
             return self._create(start)

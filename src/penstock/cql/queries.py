@@ -9,6 +9,8 @@ item   := (name | (query) | ISTREAM (query)) [window] [[AS] alias] [window]
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from sqlglot.tokens import TokenType
 
 from penstock.cql.expressions import ExpressionParser
@@ -31,14 +33,14 @@ from penstock.cql.syntax import (
 STREAM_WORDS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
 _OUTER = {
-    "LEFT": "a LEFT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "RIGHT": "a RIGHT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "FULL": "a FULL JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "ASOF": "an ASOF JOIN; join with a window such as [PARTITION BY k ROWS 1], the latest row of "
+    "LEFT": "LEFT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
+    "RIGHT": "RIGHT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
+    "FULL": "FULL JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
+    "ASOF": "ASOF JOIN; join with a window such as [PARTITION BY k ROWS 1], the latest row of "
     "each k",
-    "SEMI": "a SEMI JOIN; join with a sub-query that gives each key once (SELECT DISTINCT)",
-    "ANTI": "an ANTI JOIN; use EXCEPT",
-    "NATURAL": "a NATURAL JOIN; name the columns with USING (..)",
+    "SEMI": "SEMI JOIN; join with a sub-query that gives each key once (SELECT DISTINCT)",
+    "ANTI": "ANTI JOIN; use EXCEPT",
+    "NATURAL": "NATURAL JOIN; name the columns with USING (..)",
     "LATERAL": "LATERAL; write a sub-query that does not read its neighbours and join with it",
 }
 
@@ -139,6 +141,8 @@ class QueryParser(ExpressionParser):
             inner = self.query()
             self.close(TokenType.R_PAREN, ")", start)
             return inner
+        if self.is_word(*STREAM_WORDS):
+            self._demand_parentheses()
         if not self.accept("SELECT"):
             self.fail(
                 f"a query must begin with SELECT, ISTREAM, DSTREAM or RSTREAM, got {self.got()}"
@@ -172,6 +176,9 @@ class QueryParser(ExpressionParser):
         return SelectQuery(
             distinct, tuple(items), sources, where, group_by, having, self.since(start)
         )
+
+    def _demand_parentheses(self) -> NoReturn:
+        self.fail(f"{self._curr.text.upper()} must be followed by a query in parentheses")
 
     def _closes(self) -> bool:
         return bool(self._curr) and self._curr.token_type == TokenType.R_PAREN
@@ -281,8 +288,8 @@ class QueryParser(ExpressionParser):
         if self._is_stream_word():
             body = self._stream_of()
             return Query(body, (), None, (), self.since(start))
-        if self.is_word(*STREAM_WORDS) and self._next and self._next.token_type == TokenType.VAR:
-            self.fail(f"{self._curr.text.upper()} must be followed by a query in parentheses")
+        if self.is_word(*STREAM_WORDS) and self._next and self._next.text.upper() == "SELECT":
+            self._demand_parentheses()
         if self._is_open():
             self._advance()
             if not self.starts_query():

@@ -1,5 +1,4 @@
-"""A logical plan as text: one line per node, inputs indented below. EXPLAIN and golden files show
-it.
+"""A logical plan as text, as EXPLAIN shows it: one line per node, inputs indented below.
 
 Expressions are written as a user would write them, with the names of the columns they read and only
 the parentheses that are needed.

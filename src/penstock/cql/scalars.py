@@ -181,11 +181,11 @@ class ScalarBinder:
         )
 
     def _micros(self, node: Scalar) -> int:
-        unit = node.args["unit"].this
+        unit = node.meta["unit"]
         span = span_of(node)
         if not unit:
             self.source.fail("an INTERVAL needs a unit, such as INTERVAL 5 SECONDS", span)
-        value = Decimal(node.this.this) * unit_microseconds(self.source, unit, span)
+        value = Decimal(node.meta["number"]) * unit_microseconds(self.source, unit, span)
         if value != int(value):
             self.source.fail(
                 f"a duration must be a whole number of microseconds, got {self.source.text(span)}",

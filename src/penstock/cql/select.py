@@ -137,8 +137,14 @@ class SelectBinder:
             self.source.fail("NULL needs a type here, such as CAST(NULL AS INT)", item.span)
         if item.alias is not None:
             self.aliases.setdefault(item.alias.text.lower(), bound.expr)
-        name = item.alias.text if item.alias else label(self.source, item.expr)
+        name = item.alias.text if item.alias else self._label(item.expr, bound.expr)
         return [replace(bound, name=name, span=item.span)]
+
+    def _label(self, node: Scalar, expr: Expr) -> str:
+        """Return the name of an unnamed output: a column keeps the spelling of its declaration."""
+        typed = label(self.source, node)
+        same = isinstance(expr, Column) and expr.name.lower() == typed.lower()
+        return expr.name if isinstance(expr, Column) and same else typed
 
     def _keys(self, outputs: list[_Bound]) -> list[_Bound]:
         keys: list[_Bound] = []
@@ -146,9 +152,8 @@ class SelectBinder:
             at = position(self.source, node, len(outputs), "GROUP BY")
             if at is None:
                 binder = ScalarBinder(self.source, self.scope, "GROUP BY", None, self.aliases)
-                key = _Bound(
-                    binder.bind(node), span_of(node), binder.uses, label(self.source, node)
-                )
+                expr = binder.bind(node)
+                key = _Bound(expr, span_of(node), binder.uses, self._label(node, expr))
             else:
                 key = replace(outputs[at], span=span_of(node))
             if any(c >= self.inputs for c in columns_of(key.expr)):

@@ -22,7 +22,7 @@ from penstock.errors import DataError, InternalError
 from penstock.expr.casts import cast_array, never_fails
 from penstock.expr.functions import FUNCTIONS
 from penstock.expr.nodes import Call, Case, Cast, Column, Expr, Literal, children, columns_of
-from penstock.expr.types import is_floating
+from penstock.expr.types import is_floating, type_name
 from penstock.model import I64, Mask, to_mask
 
 Value: TypeAlias = Any
@@ -132,7 +132,7 @@ def _call(expr: Call, frame: _Frame) -> Value:
         result = function.arrow(*args)
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"{function.usage} must have a value of type {expr.type} on every row, got: {error}; "
+            f"{function.usage} must have a {type_name(expr.type)} value on every row, got: {error}; "
             f"{function.advice or 'use CASE to leave such rows out'}"
         ) from None
     return result[0] if constant else result

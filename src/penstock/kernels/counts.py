@@ -1,15 +1,16 @@
 """Events of keys over time: dense codes, their order, running sums, and counts turned into rows.
 
-An operator that keeps something per key sees a slice as events ``(key, time, change)``: +1 where a row
-starts, -1 where it ends.  `order_events` sorts them and finds the *steps*, the distinct ``(key, time)``.
-The first event of every key is an *old* one without a time: it stands before all others of its
-key and brings what the state knew, so that running sums need no second look at the state.
+An operator that keeps something per key sees a slice as events ``(key, time, change)``: +1 where a
+row starts, -1 where it ends.  `order_events` sorts them and finds the *steps*, the distinct
+``(key, time)``. The first event of every key is an *old* one without a time: it stands before all
+others of its key and brings what the state knew, so that running sums need no second look at the
+state.
 
-`match_copies` turns the count of a value, a step function, into rows: where it rises by d, d copies
-are born; where it falls by d, the d oldest copies die (first in, first out).  So the j-th copy ever
-born dies in the j-th death: with ``c`` old copies alive, birth j of the slice is ended by its death
-``c + j``, and the first ``c`` deaths end old copies.  Cost follows the events, not the copies alive.
-"""
+`match_copies` turns the count of a value, a step function, into rows: where it rises by d, d
+copies are born; where it falls by d, the d oldest copies die (first in, first out).  So the j-th
+copy ever born dies in the j-th death: with ``c`` old copies alive, birth j of the slice is ended
+by its death ``c + j``, and the first ``c`` deaths end old copies.  Cost follows the events, not
+the copies alive."""
 
 from __future__ import annotations
 
@@ -97,12 +98,11 @@ def key_codes(keys: Keys) -> tuple[I64, Keys]:
 
 @dataclass(frozen=True)
 class Steps:
-    """Sorted events. A step is a distinct ``(code, time)``; the first step of each code is the old one.
+    """Sorted events. A step is a distinct ``(code, time)``; the first of each code is the old one.
 
-    ``order`` sorts the events; ``first`` is where each step begins in that order; ``code`` and ``time``
-    describe the steps; ``begin`` holds the first step of each code.  Codes are dense, so code i
-    has the steps ``[begin[i], begin[i+1])``.
-    """
+    ``order`` sorts the events; ``first`` is where each step begins in that order; ``code`` and
+    ``time`` describe the steps; ``begin`` holds the first step of each code.  Codes are dense, so
+    code i has the steps ``[begin[i], begin[i+1])``."""
 
     order: I64
     first: I64
@@ -127,10 +127,12 @@ class Steps:
     @property
     def finish(self) -> I64:
         """Where the steps of each code end."""
-        return np.append(self.begin[1:], len(self))
+        return np.append(self.begin[1:], len(self)) if len(self) else self.begin
 
     def running(self, ordered: I64) -> I64:
         """Return the running sum, per code, at the end of each step of changes in event order."""
+        if len(self) == 0:
+            return np.empty(0, np.int64)
         total = np.cumsum(ordered)
         at_end = total[np.append(self.first[1:], len(ordered)) - 1]
         before = np.zeros(len(self.begin), np.int64)
@@ -152,7 +154,7 @@ class Steps:
 
 
 def order_events(code: I64, time: I64, codes_: int) -> Steps:
-    """Sort events by code and time. The first ``codes_`` events must be the old ones, of code 0, 1, ..
+    """Sort events by code and time; the first ``codes_`` events are the old ones of code 0, 1, ..
 
     Code, time and position are packed into one integer where they fit, which is then sorted as is.
     """

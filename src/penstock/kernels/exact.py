@@ -1,28 +1,29 @@
 """Exact sums of numbers: independent of order, of batches and of the length of the stream.
 
-A number is written with digits of 32 bits, ``sum(digits[b] * 2**(32*b))``, as a dictionary from the
-*bin* ``b`` to an ``int64`` column with one digit per row (`Digits`).  A double fills at most three bins.
-Adding and taking away are additions of ``int64`` columns, hence exact: nothing drifts, and
-running sums are plain cumulative sums.  Only bins that occur are there; usual data has three or four.
+A number is written with digits of 32 bits, ``sum(digits[b] * 2**(32*b))``, as a dictionary from
+the *bin* ``b`` to an ``int64`` column with one digit per row (`Digits`).  A double fills at most
+three bins. Adding and taking away are additions of ``int64`` columns, hence exact: nothing drifts,
+and running sums are plain cumulative sums.  Only bins that occur are there; usual data has three
+or four.
 
 Invariants:
 
-* A digit of a sum may be any ``int64`` below ``2**62`` in size: ``2**29`` values can be added before
-  carries must be resolved.  Wrapping inside a cumulative sum is harmless, because it is undone
-  when the sum before a segment is taken away.
-* `normalise` resolves carries so that ``-2**31 <= digit < 2**31``.  This form is unique: equal numbers
-  have equal digits, however they were added up.  (Digits of both signs keep sums of very different
-  magnitudes sparse; digits of one sign would need a chain of borrows.)
+* A digit of a sum may be any ``int64`` below ``2**62`` in size: ``2**29`` values can be added
+  before carries must be resolved.  Wrapping inside a cumulative sum is harmless, because it is
+  undone when the sum before a segment is taken away.
+* `normalise` resolves carries so that ``-2**31 <= digit < 2**31``.  This form is unique: equal
+  numbers have equal digits, however they were added up.  (Digits of both signs keep sums of very
+  different magnitudes sparse; digits of one sign would need a chain of borrows.)
 * NaN, +infinity and -infinity are counted in bins of their own, far above the others.
 
-`to_double` rounds the exact sum once, to the nearest double, ties to even.  Every double is a multiple
-of ``2**-1074``, so a sum below the normal range is representable: rounding never happens twice.
+`to_double` rounds the exact sum once, to the nearest double, ties to even.  Every double is a
+multiple of ``2**-1074``, so a sum below the normal range is representable: rounding never happens
+twice.
 
-Squares are exact as well: with ``x = m * 2**e`` and ``m = h * 2**27 + l``,
-``x*x = (h*h * 2**54 + 2*h*l * 2**27 + l*l) * 2**(2e)``, three integers below ``2**56``.  The variance is
-``(n*sum(x*x) - sum(x)**2) / (n*n)``; the numerator is evaluated in digits and rounded once, so no
-cancellation is possible: equal values have a variance of exactly 0, whatever their size.
-"""
+Squares are exact as well: with ``x = m * 2**e`` and ``m = h * 2**27 + l``, ``x*x = (h*h * 2**54 +
+2*h*l * 2**27 + l*l) * 2**(2e)``, three integers below ``2**56``.  The variance is ``(n*sum(x*x) -
+sum(x)**2) / (n*n)``; the numerator is evaluated in digits and rounded once, so no cancellation is
+possible: equal values have a variance of exactly 0, whatever their size."""
 
 from __future__ import annotations
 

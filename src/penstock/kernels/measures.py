@@ -77,7 +77,7 @@ class Measure:
         return array.cast(pa.float64()) if self.is_float else ordered(array)
 
     def partial(self, stored: pa.Array, order: I64, starts: I64) -> list[pa.Array]:
-        """Return the parts of pieces: ``order`` sorts rows by piece, ``starts`` are their beginnings."""
+        """Return the parts of pieces: ``order`` sorts rows by piece, each begins at ``starts``."""
         if stored.null_count:
             counts = _sum_of(to_mask(stored.is_valid()).astype(np.int64)[order], starts)
         else:

@@ -3,17 +3,19 @@
 Values are compared as `ordered` integers: smaller is better.  An interval ``[first, last)`` covers
 positions ``0 .. size-1``, which stand for the elementary intervals of time between two events.
 
-* `range_minimum`, the best one per position: an interval is the union of two blocks whose length is the
-  same power of two, ``[first, first + 2**l)`` and ``[last - 2**l, last)``.  Blocks hand their minimum down
-  to their halves, level by level, as in a sparse table read backwards: O((n + m) log m).
-* `k_best`, the k best per position: a segment tree is walked from the root.  An interval that covers a
-  node joins the node's list, others go on to the children they touch, and every node begins with
-  its parent's list.  A list with k entries bounds everything below it: an interval that is worse than
-  the last of them is dropped on the spot.  Lists of neighbouring nodes are rows of one matrix;
-  subtrees are walked one after the other when the matrix would exceed the memory granted.
-* `staircase` and `skyband` say which rows can ever be among the best when all are alive now and only
-  ends lie ahead: a row with a better one (k better ones) that end no earlier never counts again.
-"""
+* `range_minimum`, the best one per position: an interval is the union of two blocks whose length
+  is the same power of two, ``[first, first + 2**l)`` and ``[last - 2**l, last)``.  Blocks hand
+  their minimum down to their halves, level by level, as in a sparse table read backwards: O((n +
+  m) log m).
+* `k_best`, the k best per position: a segment tree is walked from the root.  An interval that
+  covers a node joins the node's list, others go on to the children they touch, and every node
+  begins with its parent's list.  A list with k entries bounds everything below it: an interval
+  that is worse than the last of them is dropped on the spot.  Lists of neighbouring nodes are rows
+  of one matrix; subtrees are walked one after the other when the matrix would exceed the memory
+  granted.
+* `staircase` and `skyband` say which rows can ever be among the best when all are alive now and
+  only ends lie ahead: a row with a better one (k better ones) that end no earlier never counts
+  again."""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def ordered_type(kind: pa.DataType) -> pa.DataType:
 
 
 def ordered(column: pa.Array) -> pa.Array:
-    """Return integers in the order of the values (NaN greatest, one zero); strings and nulls stay."""
+    """Return integers in the order of the values (NaN greatest, one zero); strings stay."""
     kind = column.type
     if pa.types.is_string(kind):
         return column
@@ -85,7 +87,7 @@ def restored(numbers: I64, kind: pa.DataType, valid: Mask) -> pa.Array:
 
 
 def ranks(values: pa.Array, largest: bool) -> I64:
-    """Return numbers for `ordered` values without nulls, such that the smallest number is the best."""
+    """Return numbers for `ordered` values without nulls; the smallest number is the best."""
     if pa.types.is_string(values.type):
         return dense_ranks([values], [largest])
     numbers: I64 = to_numpy(values)
@@ -93,7 +95,7 @@ def ranks(values: pa.Array, largest: bool) -> I64:
 
 
 def range_minimum(first: I64, last: I64, value: I64, size: int) -> I64:
-    """Return the least value of the intervals that cover each position, `NONE` where there is none."""
+    """Return the least value of the intervals over each position, `NONE` without any."""
     real = first < last
     if not real.all():
         first, last, value = first[real], last[real], value[real]
@@ -141,9 +143,8 @@ def staircase(group: I64, end: I64, rank: I64) -> I64:
 def skyband(end: I64, rank: I64, sure: Mask, k: int) -> Mask:
     """Return which rows may still be among the k best (a few others may be kept as well).
 
-    A row is dropped when at least k better rows that are ``sure`` (their end is exact) end no earlier;
-    ``end`` of other rows is an upper bound.  All ranks differ.
-    """
+    A row is dropped when at least k better rows that are ``sure`` (their end is exact) end no
+    earlier; ``end`` of other rows is an upper bound.  All ranks differ."""
     count = len(end)
     keep = np.ones(count, bool)
     if k == 0:
@@ -165,9 +166,8 @@ def k_best(
 ) -> Iterator[I64]:
     """Yield matrices with k columns that hold the ranks of the k best intervals at each position.
 
-    Rows are positions, in order; ranks ascend, `NONE` fills up.  Ranks must differ and be below ``2**31``.
-    ``memory`` bounds the entries of one matrix.
-    """
+    Rows are positions, in order; ranks ascend, `NONE` fills up.  Ranks must differ and be below
+    ``2**31``. ``memory`` bounds the entries of one matrix."""
     if size == 0 or k == 0:
         return
     real = first < last
@@ -188,7 +188,7 @@ def _descend(
     size: int,
     memory: int,
 ) -> Iterator[I64]:
-    """Walk the subtrees below neighbouring nodes of one width, the first of which begins at base."""
+    """Walk the subtrees of neighbouring nodes of one width, the first of which begins at base."""
     k = lists.shape[1]
     while True:
         begin = base + node * width

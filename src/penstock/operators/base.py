@@ -2,9 +2,9 @@
 
 Per micro-batch an operator is opened on its state, receives messages on its ports, and is closed.
 A sliced operator waits until the heartbeat of *all* its ports has passed from ``since`` to
-``until``; then `slice` sees every row with ``since <= start < until`` and every told end in that range,
-and what it emits about that range is final.  Rows and ends at or above ``until`` wait in its state.
-So an answer cannot depend on where batches were cut.
+``until``; then `slice` sees every row with ``since <= start < until`` and every told end in that
+range, and what it emits about that range is final.  Rows and ends at or above ``until`` wait in its
+state. So an answer cannot depend on where batches were cut.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _HOLDER_BITS = 40
 class Context:
     """What an operator is given when it is opened.
 
-    ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest time
-    seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
+    ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest
+    time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
     """
 
     state: State
@@ -59,7 +59,7 @@ class Operator(ABC):
     def receive(self, port: int, message: Message) -> Iterator[Message]:
         """Take one message and yield what follows from it."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most stateless operators have nothing to do here)
         """End the micro-batch: put into the state what must survive."""
 
 
@@ -144,9 +144,10 @@ class SlicedOperator(Operator):
     ) -> Iterator[Batch | Ends]:
         """Work off one complete slice. ``rows[p]`` and ``ends[p]`` belong to port p, in no order.
 
-        What is yielded: rows with ``since <= start < until`` (any end, determined or with a holder made
-        by ``self.context.new_holders``), and ends in ``[since, until)`` of holders yielded before.
-        An operator whose rows keep the holders of its input must also yield the input's ends.
+        What is yielded: rows with ``since <= start < until`` (any end, determined or with a holder
+        made by ``self.context.new_holders``), and ends in ``[since, until)`` of holders yielded
+        before. An operator whose rows keep the holders of its input must also yield the input's
+        ends.
         """
 
     @abstractmethod

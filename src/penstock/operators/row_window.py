@@ -82,7 +82,7 @@ class _Groups:
 class _Elements:
     """Elements with their time, their group in the slice and their number in the group, from 0.
 
-    Element i is row ``order[i]`` of ``rows``, or row i without an order: values stay where they are.
+    Element i is row ``order[i]`` of ``rows``, or row i without an order: values need not move.
     """
 
     rows: Batch

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock.errors import InternalError
 from penstock.kernels.keys import Keys, codes, hash_columns
-from penstock.kernels.order import group_order
+from penstock.kernels.order import group_order, key_ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.runs.keyed import KeyedState
@@ -43,6 +43,21 @@ class _Open:
     found: Mask
     last: I64
     holder: I64
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The groups of a slice: what the state shall know of each; removed where not ``alive``.
+
+    ``told`` are the ends of their older sessions, ``alarms`` those of the sessions that stay open.
+    """
+
+    keys: Keys
+    last: I64
+    holder: I64
+    alive: Mask
+    told: Ends
+    alarms: Batch
 
 
 class SessionWindowOperator(SlicedOperator):
@@ -70,18 +85,15 @@ class SessionWindowOperator(SlicedOperator):
         batch = rows[0]
         if self.spec.origin is not None:
             batch = batch.take(batch.start >= self.spec.origin)
-        told: list[Ends] = []
-        alarms = Batch.empty(_ALARM)
-        if len(batch):
-            stamped, told, alarms = self._advance(batch, until)
+        stamped, groups = self._advance(batch, until)
+        if len(stamped):
             yield stamped
-        told.append(self._ring(alarms, until))
-        over = Ends.concat(told)
-        if len(over):
-            yield over
+        told = Ends.concat([groups.told, self._ring(groups, until)])
+        if len(told):
+            yield told
 
-    def _advance(self, batch: Batch, until: int) -> tuple[Batch, list[Ends], Batch]:
-        """Cut the rows into sessions; return them stamped, the ends told, and new alarms."""
+    def _advance(self, batch: Batch, until: int) -> tuple[Batch, _Groups]:
+        """Cut the rows into sessions; return them stamped, and what becomes of their groups."""
         keys = hash_columns([batch.columns[i] for i in self.spec.partition_by], len(batch))
         by_time = None
         if (batch.start[1:] < batch.start[:-1]).any():
@@ -113,29 +125,21 @@ class SessionWindowOperator(SlicedOperator):
         told = self._told(before, continues, first_session, end, until)
         # what the state must know: open sessions, and old holders that cannot be told yet
         alive = ~known[last_session] | ((holder[last_session] != 0) & (end[last_session] >= until))
-        touched = np.flatnonzero(alive | before.found)
-        self._sessions.put(
-            groups.take(touched),
-            [pa.array(last[last_session[touched]]), pa.array(holder[last_session[touched]])],
-            alive[touched],
-        )
         some = np.flatnonzero(alive)
         mine = last_session[some]
-        alarms = Batch.of(
-            (
-                pa.array(groups.high[some]),
-                pa.array(groups.low[some]),
-                pa.array(holder[mine]),
-            ),
-            last[mine],
-            end[mine],
+        lanes = (groups.high[some], groups.low[some], holder[mine])
+        alarms = Batch.of([pa.array(a) for a in lanes], last[mine], end[mine])
+
+        session = np.empty(len(order), np.int64)
+        session[order] = np.cumsum(cut) - 1
+        row_end = np.where(known, end, INF)[session]
+        row_holder = np.where(known, 0, holder)[session]
+        stamped = Batch(batch.columns, batch.start, row_end, row_holder)
+        touched = np.flatnonzero(alive | before.found)
+        mine = last_session[touched]
+        return stamped, _Groups(
+            groups.take(touched), last[mine], holder[mine], alive[touched], told, alarms
         )
-        session = np.cumsum(cut) - 1
-        back = np.empty(len(order), np.int64)
-        back[order] = session
-        row_end = np.where(known, end, INF)[back]
-        row_holder = np.where(known, 0, holder)[back]
-        return Batch(batch.columns, batch.start, row_end, row_holder), [told], alarms
 
     def _told(
         self, before: _Open, continues: Mask, first_session: I64, end: I64, until: int
@@ -149,19 +153,28 @@ class SessionWindowOperator(SlicedOperator):
         found, (last, holder) = self._sessions.get(groups)
         return _Open(found, to_numpy(last.fill_null(0)), to_numpy(holder.fill_null(0)))
 
-    def _ring(self, new: Batch, until: int) -> Ends:
-        """Set new alarms, and tell the sessions whose alarm rings and is still true."""
-        rung = self._alarms.turn(new, Ends(), until)
-        if len(rung) == 0:
-            return Ends()
+    def _ring(self, groups: _Groups, until: int) -> Ends:
+        """Set new alarms, tell the sessions whose alarm rings and is still true; write the state.
+
+        Groups of the slice have been seen to: an alarm of theirs that rings now is not true any more.
+        """
+        rung = self._alarms.turn(groups.alarms, Ends(), until)
         keys = Keys(to_numpy(rung.columns[0]), to_numpy(rung.columns[1]))
-        code, first = codes(keys)
-        now = self._look_up(keys.take(first))
-        true = now.found[code] & (now.last[code] == rung.start)
-        true &= now.holder[code] == to_numpy(rung.columns[2])
+        first, last = key_ranges(groups.keys.high, groups.keys.low, keys)
+        rest = np.flatnonzero(first == last)
+        rung, keys = rung.take(rest), keys.take(rest)
+        code, one = codes(keys)
+        now = self._look_up(keys.take(one))
+        holder = to_numpy(rung.columns[2])
+        true = now.found[code] & (now.last[code] == rung.start) & (now.holder[code] == holder)
         over = np.flatnonzero(true)
-        if len(over) == 0:
-            return Ends()
-        none = pa.array(np.zeros(len(over), np.int64))
-        self._sessions.put(keys.take(over), [none, none], np.zeros(len(over), bool))
-        return Ends.of(to_numpy(rung.columns[2])[over], rung.end[over])
+        gone = np.zeros(len(over), np.int64)
+        self._sessions.put(
+            Keys.concat([groups.keys, keys.take(over)]),
+            [
+                pa.array(np.concatenate([groups.last, gone])),
+                pa.array(np.concatenate([groups.holder, gone])),
+            ],
+            np.concatenate([groups.alive, gone.astype(bool)]),
+        )
+        return Ends.of(holder[over], rung.end[over])

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import NotSupportedError
-from penstock.model import I64, Batch, Ends
+from penstock.model import I64, Batch, Ends, Mask
 from penstock.operators.base import SlicedOperator
 from penstock.runs.bags import Bags
 
@@ -52,19 +52,23 @@ class SetOperator(SlicedOperator):
 
 
 def _intersect_all(counts: list[I64]) -> I64:
-    return np.minimum(counts[0], counts[1])
+    both: I64 = np.minimum(counts[0], counts[1])
+    return both
 
 
 def _intersect(counts: list[I64]) -> I64:
-    return ((counts[0] > 0) & (counts[1] > 0)).astype(np.int64)
+    there: Mask = (counts[0] > 0) & (counts[1] > 0)
+    return there.astype(np.int64)
 
 
 def _except_all(counts: list[I64]) -> I64:
-    return np.maximum(counts[0] - counts[1], 0)
+    more: I64 = np.maximum(counts[0] - counts[1], 0)
+    return more
 
 
 def _except(counts: list[I64]) -> I64:
-    return ((counts[0] > 0) & (counts[1] == 0)).astype(np.int64)
+    there: Mask = (counts[0] > 0) & (counts[1] == 0)
+    return there.astype(np.int64)
 
 
 _ARITHMETIC: dict[tuple[str, bool], Callable[[list[I64]], I64]] = {

@@ -7,9 +7,8 @@ it is the other way round.  Between the two it is one row of the output.  A row 
 best when the slice ends is open and carries a holder.
 
 The state holds the candidates: the rows alive, without those that have k better ones, with known
-ends, that live at least as long (`kernels.sweep.skyband`).  Each has a column more, the holder under
-which it is in the output, or 0.
-"""
+ends, that live at least as long (`kernels.sweep.skyband`).  Each has a column more, the holder
+under which it is in the output, or 0."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from penstock.expr.arrow import evaluate
 from penstock.expr.nodes import Expr
 from penstock.kernels.order import sort_indices
 from penstock.kernels.sweep import NONE, k_best, skyband
-from penstock.model import I64, INF, Batch, Ends, to_numpy
+from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
 
 _NAME = "candidates"
@@ -43,7 +42,9 @@ class TopKOperator(SlicedOperator):
 
     def load(self) -> None:
         kept = [Batch.from_table(r.table()) for r in self.context.state.runs(_NAME)]
-        self._candidates = Batch.concat(kept or [self._with_holder(Batch.empty(self.input_types[0]))])
+        self._candidates = Batch.concat(
+            kept or [self._with_holder(Batch.empty(self.input_types[0]))]
+        )
         self._touched = False
 
     def save(self) -> None:
@@ -117,7 +118,7 @@ class TopKOperator(SlicedOperator):
 
     def _crossings(
         self, first: I64, last: I64, rank: I64, by_rank: I64, shown: I64, size: int
-    ) -> tuple[I64, I64, np.ndarray]:  # type: ignore[type-arg]
+    ) -> tuple[I64, I64, Mask]:
         """Return where rows enter and leave the first k: ``(row, position, enters)``, sorted."""
         before = np.full((1, self._limit), NONE, np.int64)
         present = np.sort(rank[shown != 0])

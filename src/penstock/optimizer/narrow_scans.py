@@ -80,7 +80,12 @@ def _scan(node: algebra.Scan, needed: frozenset[int]) -> tuple[Node, Places]:
         return node, {i: i for i in kept}
     columns = node.columns if node.columns is not None else tuple(range(len(node.schema)))
     schema = Schema(tuple(node.schema[i] for i in kept))
-    narrow = replace(node, schema=schema, columns=tuple(columns[i] for i in kept))
+    narrow = replace(
+        node,
+        schema=schema,
+        columns=tuple(columns[i] for i in kept),
+        narrowed_time=node.time_type,
+    )
     return narrow, {old: at for at, old in enumerate(kept)}
 
 

@@ -156,8 +156,8 @@ def from_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
         columns: Sequence[list[int]] = [batch.column(i).to_pylist() for i in range(4)]
         blobs = batch.column(4)
         for i in range(batch.num_rows):
-            numbers = [int(column[i]) for column in columns]
-            yield Parcel(*numbers, blobs[i].as_buffer())
+            stage, shard, channel, kind = (int(column[i]) for column in columns)
+            yield Parcel(stage, shard, channel, kind, blobs[i].as_buffer())
 
 
 def _record_batch(parcels: Sequence[Parcel]) -> pa.RecordBatch:
@@ -167,10 +167,17 @@ def _record_batch(parcels: Sequence[Parcel]) -> pa.RecordBatch:
             pa.array([p.shard for p in parcels], pa.int32()),
             pa.array([p.channel for p in parcels], pa.int32()),
             pa.array([p.kind for p in parcels], pa.int32()),
-            pa.array([p.blob for p in parcels], pa.binary()),
+            _binary([p.blob for p in parcels]),
         ],
         schema=SCHEMA,
     )
+
+
+def _binary(blobs: Sequence[Any]) -> pa.Array:
+    """Return a binary array from bytes and buffers alike, with one copy."""
+    ends = np.cumsum([0, *(len(b) for b in blobs)], dtype=np.int32)
+    data = pa.py_buffer(b"".join(memoryview(b) for b in blobs))
+    return pa.Array.from_buffers(pa.binary(), len(blobs), [None, pa.py_buffer(ends), data])
 
 
 def _ipc(table: pa.Table) -> pa.Buffer:

@@ -564,9 +564,10 @@ def _relaxed(planner: Planner, producer: int, demand: Exchange) -> Exchange:
 
 def _after(planner: Planner, producer: int, demand: Exchange) -> Exchange:
     """Return how rows are distributed once the demand is met."""
-    needed = planner._needs(producer, demand)
     have = planner.nodes[producer].partitioning
-    return needed if needed is not None or have is None else have
+    if have is None or planner._needs(producer, demand) is not None:
+        return demand
+    return have
 
 
 def _usable(planner: Planner, producer: int, keys: tuple[int, ...]) -> bool:

@@ -38,9 +38,9 @@ def run_stage(
 ) -> Iterator[Parcel]:
     """Run the stage's fragment on the parcels of this shard.
 
-    ``states`` are the shard's states by digest.  ``beats`` are the heartbeats that streams had before
-    this batch, ``idle`` the streams that are passed over while they are silent, ``now`` the largest
-    time seen.  Parcels for later stages pass.
+    ``states`` are the shard's states by digest.  ``beats`` are the heartbeats that streams had
+    before this batch, ``idle`` the streams that are passed over while they are silent, ``now`` the
+    largest time seen.  Parcels for later stages pass.
     """
     out: list[Parcel] = []
     last_beat: dict[int, int] = {}
@@ -93,8 +93,8 @@ def run_stage(
     described = fragment.close()
     for number, target in enumerate(plan.channels):
         if plan.nodes[target.producer].stage == stage:
-            beat = Heartbeat(last_beat.get(number, MIN_TIME))
-            out.extend(address(beat, number, target.exchange, target.stage, shards, False))
+            own = Heartbeat(last_beat.get(number, MIN_TIME))
+            out.extend(address(own, number, target.exchange, target.stage, shards, False))
     yield from out
     yield report(
         {

@@ -1,14 +1,16 @@
 """Bags of values that change over time, and what follows when their counts are combined.
 
-For every value the number of copies in each input is a step function of time; an arithmetic on these
-numbers gives the number of copies in the output.  `Bags` keeps, per value that is alive in an input,
+For every value the number of copies in each input is a step function of time; an arithmetic on
+these numbers gives the number of copies in the output.  `Bags` keeps, per value that is alive in
+an input,
 
-* ``counts``: the numbers of copies per input, and a mark: the holder of the open copy where there is at
-  most one (``single``), else how many copies were born so far;
+* ``counts``: the numbers of copies per input, and a mark: the holder of the open copy where there
+  is at most one (``single``), else how many copies were born so far;
 * ``open``: the holder of each open copy, under the key of the value and the number of the copy;
-* ``values``: the value itself, only where a copy may be born when nothing of its value is (``reborn``):
-  in EXCEPT, by a death on the right;
-* the live rows of the inputs, of which only the value's hash is kept, so that their ends are known.
+* ``values``: the value itself, only where a copy may be born when nothing of its value is
+  (``reborn``): in EXCEPT, by a death on the right;
+* the live rows of the inputs, of which only the value's hash is kept, so that their ends are
+  known.
 
 Copies are born and die first in, first out (`kernels.counts`).  Only values touched in a slice are
 looked up.
@@ -32,7 +34,7 @@ from penstock.kernels.counts import (
     order_events,
 )
 from penstock.kernels.keys import Keys
-from penstock.model import I64, INF, Batch, Ends, to_numpy
+from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.merging import Merging
@@ -64,8 +66,10 @@ class Bags:
 
     def save(self) -> None:
         """Merge runs as the strategy says."""
-        for part in (*self._live, self._counts, self._open, self._values):
-            part.save()
+        for live in self._live:
+            live.save()
+        for values in (self._counts, self._open, self._values):
+            values.save()
 
     def turn(
         self,
@@ -189,7 +193,7 @@ class Bags:
         self,
         touched: Keys,
         new_code: I64,
-        found: np.ndarray,  # type: ignore[type-arg]
+        found: Mask,
         numbers: list[I64],
         steps: Steps,
         values: tuple[pa.Array, ...],
@@ -197,9 +201,7 @@ class Bags:
         """Write the values that are new, and remove those of which no copy is left."""
         alive = np.any(np.stack([n[steps.finish - 1] for n in numbers]) > 0, axis=0)
         fresh = np.flatnonzero(~found[new_code] & alive[new_code])
-        self._values.put(
-            touched.take(new_code[fresh]), [v.take(pa.array(fresh)) for v in values]
-        )
+        self._values.put(touched.take(new_code[fresh]), [v.take(pa.array(fresh)) for v in values])
         gone = np.flatnonzero(found & ~alive)
         nothing = [pa.nulls(len(gone), t) for t in self._types]
         self._values.put(touched.take(gone), nothing, np.zeros(len(gone), bool))

@@ -2,27 +2,31 @@
 
 Two lists of runs, both sorted by key, hold `ordered` values (see `kernels.sweep`):
 
-* ``known``: rows whose end is known, sorted by it inside a key.  Only the staircase is kept: a row that
-  is no better than one which ends no earlier can never be the extreme again.  So inside a run
+* ``known``: rows whose end is known, sorted by it inside a key.  Only the staircase is kept: a row
+  that is no better than one which ends no earlier can never be the extreme again.  So inside a run
   and a key values get worse with the end, and the first row that ends at or after ``until`` is the
   run's extreme at that time: one binary search per key and run.
-* ``open``: values of rows with holders, sorted inside a key, with a net count per value and run: +1 for a
-  row that came, -1 for one that went.  The extreme is the first value whose counts add up to more than
-  zero.  The runs are read from the front, a few values first, then more, only for keys still without one.
+* ``open``: values of rows with holders, sorted inside a key, with a net count per value and run:
+  +1 for a row that came, -1 for one that went.  The extreme is the first value whose counts add up
+  to more than zero.  The runs are read from the front, a few values first, then more, only for
+  keys still without one.
 
 For MAX the order of values is turned round; "best" and "first" always mean the extreme.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.keys import Keys
 from penstock.kernels.order import key_ranges, search_within
 from penstock.kernels.steps import group_starts, ranges
 from penstock.kernels.sweep import ranks, staircase
-from penstock.model import I64, one_array, to_numpy
+from penstock.model import I64, U64, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.state import Run, State
 
@@ -43,7 +47,7 @@ class Extremes:
         self._merging = merging
 
     def best(self, keys: Keys, until: int) -> tuple[I64, pa.Array]:
-        """Return ``(owner, value)`` pairs: for each key the best of what lives at ``until`` or longer.
+        """Return ``(owner, value)`` pairs: for each key the best that lives at ``until`` or longer.
 
         A key may have several pairs, of which the best counts, or none.
         """
@@ -73,10 +77,11 @@ class Extremes:
             table = _table(keys, values, end=end)
             self._state.append(self._known, *self._stairs(table))
 
-    def change_open(self, keys: Keys, values: pa.Array, change: I64) -> None:
-        """Add (+1) and take away (-1) rows whose end is not known."""
+    def change_open(self, keys: Keys, values: pa.Array, change: int) -> None:
+        """Add (+1) or take away (-1) rows whose end is not known."""
         if len(keys):
-            self._state.append(self._open, self._netted(_table(keys, values, count=change)))
+            count = np.full(len(keys), change, np.int64)
+            self._state.append(self._open, self._netted(_table(keys, values, count=count)))
 
     def save(self, until: int) -> None:
         """Merge runs as the strategy says."""
@@ -157,13 +162,13 @@ class Extremes:
         return result.set_column(3, "count", pa.array(net[kept])).combine_chunks()
 
 
-def _new(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _new(values: npt.NDArray[Any]) -> Mask:
     new = np.ones(len(values), bool)
     new[1:] = values[1:] != values[:-1]
     return new
 
 
-def _lanes(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _lanes(table: pa.Table) -> tuple[U64, U64]:
     return to_numpy(table.column("high")), to_numpy(table.column("low"))
 
 

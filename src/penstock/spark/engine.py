@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from penstock.config import Config
+
+_LOGGING = Path(__file__).parent / "log4j2.properties"
 
 STREAM_SETTINGS = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
@@ -39,7 +42,8 @@ def own_session(master: str | None, config: Config) -> SparkSession:
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "1000",
-        "spark.log.level": "ERROR",
+        "spark.log.level": "FATAL",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.sql.reflect.allowList": "NONE",
         "spark.port.maxRetries": "64",
     }

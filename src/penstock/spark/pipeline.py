@@ -1,8 +1,9 @@
 """The pipeline: one Spark streaming query that runs every continuous query of a session.
 
 Its ``foreachBatch`` runs one Spark job per micro-batch: pack, exchange, stage, exchange, stage ...
-The order of a batch is: tasks write run files under new names, the driver commits one manifest, sinks
-publish, Spark commits.  A batch that Spark replays finds its manifest and goes straight to the sinks.
+The order of a batch is: tasks write run files under new names, the driver commits one manifest,
+sinks publish, Spark commits.  A batch that Spark replays finds its manifest and goes straight to
+the sinks.
 
 The plan lives here, in the driver, so queries are added, paused, resumed and dropped between two
 batches.  Only a new *stream* needs the Spark query to be opened again, on the same checkpoint.
@@ -105,9 +106,9 @@ class Pipeline:
             if known is not None:
                 if known["plan"] != _signature(node, mode):
                     raise StateError(
-                        f"query '{name}' must be the one that the checkpoint {self.folder} was made "
-                        f"with, but its text or sink mode has changed; give it another name or use "
-                        f"another --checkpoint"
+                        f"query '{name}' must be the one that the checkpoint {self.folder} was "
+                        f"made with, but its text or sink mode has changed; give it another name "
+                        f"or use another --checkpoint"
                     )
                 running.since, running.paused, running.planned = (
                     known["since"],

@@ -23,15 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import (
     BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntegerType,
     LongType,
-    ShortType,
     StringType,
     StructField,
     StructType,
@@ -43,26 +35,13 @@ from penstock.catalog import StreamDef, TableDef
 from penstock.config import Config
 from penstock.errors import ConfigError, DataError, suggest
 from penstock.expr.types import type_name
-from penstock.model import TIMESTAMP, Schema, one_array
+from penstock.model import Schema, one_array
 from penstock.spark.positions import ReplayFiles, loop_rounds, positive
 from penstock.spark.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
 from penstock.spark.readers.base import local_path, option, to_json
 from penstock.spark.readers.conversion import convert, plain
 from penstock.spark.replay import FORMAT, DescriptorSource
-
-SPARK_TYPES: Mapping[pa.DataType, DataType] = {
-    pa.bool_(): BooleanType(),
-    pa.int8(): ByteType(),
-    pa.int16(): ShortType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.string(): StringType(),
-    TIMESTAMP: TimestampType(),
-    pa.date32(): DateType(),
-}
-"""The Spark type of every type that a column can have."""
+from penstock.spark.types import spark_type
 
 _OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "replay": ("path", "format", "rate", "speed", "loop", "delimiter", "null"),
@@ -260,7 +239,7 @@ def _uniform(definition: StreamDef, loaded: DataFrame, from_files: bool) -> Data
     unfit: Column = F.lit(False)
     cast_any = False
     for field, found in zip(definition.schema, columns, strict=True):
-        source, wanted = F.col(_quoted(found.name)), SPARK_TYPES[field.type]
+        source, wanted = F.col(_quoted(found.name)), spark_type(field.type)
         same = found.dataType == wanted or (
             isinstance(wanted, TimestampType) and isinstance(found.dataType, TimestampNTZType)
         )
@@ -288,7 +267,7 @@ def _uniform(definition: StreamDef, loaded: DataFrame, from_files: bool) -> Data
     descriptors = [
         F.lit(definition.name).alias("stream"),
         *(
-            place.get(name, F.lit(None)).cast(SPARK_TYPES[DESCRIPTOR.field(name).type]).alias(name)
+            place.get(name, F.lit(None)).cast(spark_type(DESCRIPTOR.field(name).type)).alias(name)
             for name in DESCRIPTOR.names[1:]
         ),
     ]
@@ -305,7 +284,7 @@ def _by_name_or_place(definition: StreamDef, loaded: DataFrame) -> list[StructFi
         return [by_name[name] for name in names]
     if len(found) == len(names):
         for field, given in zip(definition.schema, found, strict=True):
-            if SPARK_TYPES[field.type] != given.dataType:
+            if spark_type(field.type) != given.dataType:
                 raise DataError(
                     f"the column '{field.name}' of stream {definition.name} must be "
                     f"{given.dataType.simpleString().upper()} as the format "
@@ -331,7 +310,7 @@ def _quoted(name: str) -> str:
 
 def spark_schema(schema: Schema) -> StructType:
     """Return declared columns as a Spark schema."""
-    return StructType([StructField(f.name, SPARK_TYPES[f.type]) for f in schema])
+    return StructType([StructField(f.name, spark_type(f.type)) for f in schema])
 
 
 def first_sentence(error: Exception) -> str:

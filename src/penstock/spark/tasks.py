@@ -193,8 +193,8 @@ def _refuse_or_keep(
     if stream.deadletter is None:
         row = rejected.slice(0, 1).to_pylist()[0]
         raise DataError(
-            f"a row of stream {stream.name} must fit its declared columns: {row['reason']}; the row "
-            f"is {row['raw']!r}. Correct it, or declare ON ERROR DEADLETTER <sink> to set such rows "
-            f"aside"
+            f"a row of stream {stream.name} must fit its declared columns: {row['reason']}; the "
+            f"row is {row['raw']!r}. Correct it, or declare ON ERROR DEADLETTER <sink> to set such "
+            f"rows aside"
         )
     rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", rejected))

@@ -7,7 +7,8 @@ Rounding is half away from zero *of the number as it is written*: ``round(2.675,
 although the nearest DOUBLE lies below 2.675.  With ``k`` the digits kept, the written number is at
 or above the midpoint ``m = (2k+1) / (2 * 10**n)`` exactly when the DOUBLE is at or above the DOUBLE
 nearest to ``m``, because decimals of at most 15 digits have distinct DOUBLEs and rounding is
-monotone.  Longer numbers take the slow way through `decimal`.
+monotone.  Longer numbers take the slow way through `decimal`.  Spark does the same with Java's text of
+the number, which before Java 19 is not always the shortest; so rounding stays with Arrow.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.expr.casts import map_distinct
+from penstock.errors import DataError
+from penstock.expr.casts import cast_array, map_distinct
 from penstock.expr.nodes import Expr
 from penstock.expr.signatures import COUNT, LONG, NUMBER, REAL, Function, Kind, Types, alike, takes
 from penstock.expr.types import BIGINT, DOUBLE, is_integer, is_numeric, is_temporal
 
-_EXACT = 10.0**15
+_EXACT = 10.0**14
 
 
 def spread(*values: Any) -> tuple[int, list[pa.Array]]:
@@ -101,17 +103,16 @@ def _atan2(y: Any, x: Any) -> pa.Array:
     return pa.array(result, DOUBLE, mask=_null_mask(y, x), from_pandas=False)
 
 
-def _to_long(function: Any) -> Any:
-    """Round to BIGINT as Java converts: NaN is 0, and what is too large is the nearest BIGINT."""
+def _to_whole(function: Any) -> Any:
+    """Round to BIGINT; NaN and what is too large do not fit."""
 
     def apply(value: Any) -> Any:
         if value.type == BIGINT:
             return value
-        whole = np.nan_to_num(function(_numpy(value)), nan=0.0, posinf=2.0**63, neginf=-(2.0**63))
-        high, low = whole >= 2.0**63, whole < -(2.0**63)
-        inside = np.where(high | low, 0.0, whole).astype(np.int64)
-        result = np.where(high, np.int64(2**63 - 1), np.where(low, np.int64(-(2**63)), inside))
-        return pa.array(result, BIGINT, mask=_null_mask(value))
+        try:
+            return cast_array(function(value), BIGINT)
+        except DataError:
+            raise pa.ArrowInvalid("overflow") from None
 
     return apply
 
@@ -314,7 +315,7 @@ FUNCTIONS = (
         "round(x [, digits])",
         takes(_ROUNDABLE, COUNT, gives=_first, optional=1),
         _round,
-        lambda f, x, *digits: f.round(x, *digits),
+        None,
         "Rounded half away from zero, as the number is written; digits may be negative.",
         constants=(1,),
         total=False,
@@ -324,18 +325,20 @@ FUNCTIONS = (
         "floor",
         "floor(x)",
         _TO_WHOLE,
-        _to_long(np.floor),
+        _to_whole(pc.floor),
         lambda f, x: f.floor(x),
-        "Largest integer at or below, as BIGINT; NaN gives 0.",
+        "Largest integer at or below, as BIGINT; it must fit.",
+        total=False,
     ),
     Function(
         "ceil",
         "ceil(x)",
         _TO_WHOLE,
-        _to_long(np.ceil),
+        _to_whole(pc.ceil),
         lambda f, x: f.ceil(x),
-        "Smallest integer at or above, as BIGINT; NaN gives 0.",
+        "Smallest integer at or above, as BIGINT; it must fit.",
         ("ceiling",),
+        total=False,
     ),
     Function(
         "sqrt",

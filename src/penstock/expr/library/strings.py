@@ -69,8 +69,9 @@ _upper = _case(pc.ascii_upper, str.upper)
 
 
 def _initcap_text(text: str) -> str:
-    words = text.lower().split(" ")
-    return " ".join(word[:1].title() + word[1:] for word in words)
+    return " ".join(
+        word[:1].title() + word.lower()[len(word[:1].lower()) :] for word in text.split(" ")
+    )
 
 
 def _initcap(text: pa.Array) -> pa.Array:

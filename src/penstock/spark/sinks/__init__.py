@@ -1,0 +1,105 @@
+"""Sinks: where the answers of queries go, each batch once.
+
+``jsonl``, ``csv`` and ``parquet`` are folders of committed files; ``console``, ``memory`` and
+``callback`` live in the process; any other name is a format of Spark.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.catalog import SinkDef
+from penstock.errors import ConfigError
+from penstock.model import Schema
+from penstock.spark.sinks.base import CHANGES, Result, Sink, check_options, options_of, row_limit
+from penstock.spark.sinks.files import FILE_FORMATS, FileSink, read_committed, sink_folder
+from penstock.spark.sinks.generic import SparkSink
+from penstock.spark.sinks.ledger import Ledger, run_identity
+from penstock.spark.sinks.live import Callback, CallbackSink, ConsoleSink, MemorySink
+from penstock.spark.sinks.text import json_lines, json_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "CHANGES",
+    "Callback",
+    "CallbackSink",
+    "ConsoleSink",
+    "FileSink",
+    "MemorySink",
+    "Result",
+    "Sink",
+    "SparkSink",
+    "changes_of",
+    "check_sink",
+    "json_lines",
+    "json_rows",
+    "open_sink",
+    "read_committed",
+]
+
+_OPTIONS = {
+    **dict.fromkeys(FILE_FORMATS, ("path", "changes", "overwrite")),
+    "console": ("rows", "changes"),
+    "memory": ("rows", "changes"),
+    "callback": ("changes",),
+}
+
+
+def check_sink(definition: SinkDef) -> None:
+    """Check a sink's options without opening it."""
+    check_options(definition, _OPTIONS)
+    kind = definition.format.lower()
+    if kind in FILE_FORMATS:
+        sink_folder(definition)
+    elif kind in ("console", "memory"):
+        row_limit(definition, None)
+
+
+def changes_of(definition: SinkDef | None) -> str:
+    """Return how a sink wants the answers of a relation: intervals, log or view."""
+    given = {} if definition is None else options_of(definition)
+    return given.get("changes", "intervals").lower()
+
+
+def open_sink(
+    definition: SinkDef | None,
+    query: str,
+    mode: str,
+    schema: Schema,
+    spark: SparkSession | None = None,
+    ledger: Path | None = None,
+    callback: Callback | None = None,
+    fsync: bool = True,
+    timestamps: bool = False,
+) -> Sink:
+    """Open a sink for one query's answers; without a definition they are kept in memory.
+
+    ``ledger`` is a folder beside the checkpoint, where sinks that cannot tell what they hold
+    keep the number of the last delivered batch.  ``timestamps`` says whether times are TIMESTAMPs.
+    """
+    if definition is None:
+        return MemorySink(mode, schema, None, timestamps)
+    check_sink(definition)
+    kind = definition.format.lower()
+    if kind in FILE_FORMATS:
+        return FileSink(definition, query, mode, schema, run_identity(ledger), fsync)
+    if kind == "memory":
+        return MemorySink(mode, schema, row_limit(definition, None), timestamps)
+    if kind == "console":
+        return ConsoleSink(row_limit(definition, 20))
+    if kind == "callback":
+        if callback is None:
+            raise ConfigError(
+                f"the sink {definition.name} must have a function, because its format is callback; "
+                f"give it with session.callback('{definition.name}', function)"
+            )
+        return CallbackSink(callback, Ledger(ledger, query))
+    if spark is None:
+        raise ConfigError(
+            f"the sink {definition.name} must be opened with a Spark session, because its format "
+            f"'{definition.format}' is Spark's"
+        )
+    return SparkSink(definition, spark, Ledger(ledger, query))

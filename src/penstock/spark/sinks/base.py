@@ -1,0 +1,98 @@
+"""What a sink gets and must do. A sink is idempotent: a batch published again changes nothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.catalog import SinkDef
+from penstock.errors import ConfigError, suggest
+from penstock.model import Schema
+
+CHANGES = ("intervals", "log", "view")
+"""What the option ``changes`` of a sink may say."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The answers of one query that one batch made final.
+
+    ``mode`` is intervals (``_start``, ``_end``; null: for ever), log (``_time``, ``_sign``), stream
+    (``_time``), view (the whole snapshot at ``as_of``) or rows (no time: rows set aside).  The
+    table has the query's columns and those of the mode, sorted by time; ``timestamps`` says whether
+    times are TIMESTAMPs or plain integers.
+    """
+
+    query: str
+    batch: int
+    mode: str
+    schema: Schema
+    timestamps: bool
+    table: pa.Table
+    as_of: int | None = None
+
+
+class Sink(ABC):
+    """Where the answers of one query go."""
+
+    @abstractmethod
+    def publish(self, result: Result) -> None:
+        """Deliver a batch; one that was delivered before is left alone."""
+
+    def close(self) -> None:
+        """Free what the sink holds; nothing is published afterwards."""
+        return None
+
+
+def options_of(definition: SinkDef) -> dict[str, str]:
+    """Return a sink's options by lower-case name."""
+    return {name.lower(): str(value) for name, value in definition.options.items()}
+
+
+def check_options(definition: SinkDef, known: Mapping[str, tuple[str, ...]]) -> None:
+    """Check the options of a sink; those of Spark's formats are Spark's, except ``changes``."""
+    kind = definition.format.lower()
+    given = options_of(definition)
+    if kind in known:
+        for name in given:
+            if name not in known[kind]:
+                raise ConfigError(
+                    f"there is no option '{name}' of the sink format {kind} "
+                    f"(sink {definition.name}); {suggest(name, known[kind])}"
+                )
+    changes = given.get("changes", "intervals").lower()
+    if changes not in CHANGES:
+        raise ConfigError(
+            f"the option changes of sink {definition.name} must be one of {', '.join(CHANGES)}, "
+            f"got '{given['changes']}'"
+        )
+
+
+def row_limit(definition: SinkDef | None, default: int | None) -> int | None:
+    """Return the option ``rows``: a number of rows from 1."""
+    given = None if definition is None else options_of(definition).get("rows")
+    if given is None:
+        return default
+    if not given.isdecimal() or int(given) < 1:
+        name = "" if definition is None else definition.name
+        raise ConfigError(
+            f"the option rows of sink {name} must be a number of rows from 1, got '{given}'"
+        )
+    return int(given)
+
+
+def unique_names(table: pa.Table) -> pa.Table:
+    """Return a table whose columns have different names: a repeated one gets ``_2``, ``_3``, …"""
+    taken: set[str] = set()
+    names = []
+    for name in table.column_names:
+        chosen, number = name, 1
+        while chosen in taken:
+            number += 1
+            chosen = f"{name}_{number}"
+        taken.add(chosen)
+        names.append(chosen)
+    return table if names == table.column_names else table.rename_columns(names)

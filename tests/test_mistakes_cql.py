@@ -1,0 +1,351 @@
+"""What a user can get wrong in CQL: the sentence, and the text that is underlined."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.catalog import Catalog
+from penstock.cql import bind, bind_query, bind_scalar, parse_script
+from penstock.errors import NotSupportedError, QueryError, underline
+
+SCRIPT = """
+CREATE SINK hot USING jsonl OPTIONS (path 'out/hot');
+CREATE STREAM temperature (sensor INT, city STRING, celsius DOUBLE, t TIMESTAMP)
+  USING replay TIMESTAMP BY t;
+CREATE STREAM a (k STRING, x DOUBLE, n INT, t BIGINT) USING replay TIMESTAMP BY t;
+CREATE STREAM b (k STRING, y BIGINT, u BIGINT) USING replay TIMESTAMP BY u;
+CREATE TABLE city (name STRING, lat DOUBLE) USING csv;
+CREATE VIEW recent AS SELECT * FROM temperature [PARTITION BY city ROWS 20];
+CREATE QUERY athens INTO hot AS SELECT r.city FROM recent r, city WHERE name = r.city;
+"""
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    found = Catalog()
+    for parsed in parse_script(SCRIPT):
+        found.add(bind(parsed, found).definition)
+    return found
+
+
+def run(text: str, catalog: Catalog) -> QueryError | None:
+    try:
+        for parsed in parse_script(text):
+            bind(parsed, catalog)
+    except QueryError as error:
+        return error
+    return None
+
+
+def mistake(text: str, catalog: Catalog) -> QueryError:
+    error = run(text, catalog)
+    assert error is not None
+    return error
+
+
+QUERIES = [
+    # names
+    ("SELECT k FROM aa", "there is no stream, table or view 'aa'; did you mean 'a'?", "aa"),
+    ("SELECT k FROM nothing", "known: a, b, city, recent, temperature", "nothing"),
+    ("SELECT city FROM athens", "'athens' is a query, and FROM reads streams", "athens"),
+    ("SELECT celcius FROM temperature", "did you mean 'celsius'?", "celcius"),
+    ("SELECT w.kk FROM a w", "there is no column 'kk' in 'w'", "w.kk"),
+    ("SELECT w.k FROM a", "there is no 'w' in FROM; known: a", "w"),
+    ("SELECT w.* FROM a", "there is no 'w' in FROM", "w"),
+    ("SELECT k FROM a, b", "the column 'k' is ambiguous; write one of a.k, b.k", "k"),
+    ("SELECT q FROM (SELECT k q, x q FROM a)", "the column 'q' is ambiguous; give the", "q"),
+    ("SELECT a.k FROM a, a", "the name 'a' is used twice in FROM", "a"),
+    ("SELECT p.k FROM a p, b AS P", "the name 'P' is used twice in FROM", "P"),
+    ("SELECT k, x k FROM a", "the output has two columns 'k'; give it another name with AS", "k"),
+    ("SELECT * FROM a, b", "the output has two columns 'k'; give it another name", "*"),
+    ("SELECT x.y.z FROM a", "a column must be written as column or item.column", "x.y.z"),
+    ("SELECT k FROM a.b", "names have one part, got 'a.'", "."),
+    ("SELECT p.k FROM a p JOIN b USING (x)", "there is no column 'x'", "x"),
+    ("SELECT p.k FROM a p JOIN b q ON p.k = r.k", "there is no 'r' in FROM; known: p, q", "r"),
+    ("WITH w AS (SELECT k FROM a), w AS (SELECT k FROM b) SELECT k FROM w", "WITH names 'w'", "w"),
+    # functions and types
+    ("SELECT uper(k) FROM a", "there is no function 'uper'; did you mean 'upper'?", "uper"),
+    ("SELECT upper(x) FROM a", "must get a STRING as argument 1, got DOUBLE", "upper(x)"),
+    ("SELECT k FROM a WHERE k > 5", "two values of one type (use CAST), got STRING, INT", "k > 5"),
+    ("SELECT k FROM a WHERE x", "WHERE must be a condition (BOOLEAN), got DOUBLE", "x"),
+    ("SELECT k FROM a WHERE NOT n", "must get a BOOLEAN as argument 1, got INT", "NOT n"),
+    ("SELECT k FROM a JOIN b ON a.n + 1", "ON must be a condition (BOOLEAN), got INT", "a.n + 1"),
+    ("SELECT k + 1 AS z FROM a", "got STRING, INT", "k + 1"),
+    ("SELECT CAST(k AS DECIMAL(9, 2)) z FROM a", "got DECIMAL(9, 2); use DOUBLE", "DECIMAL(9, 2)"),
+    ("SELECT CAST(k AS CHAR(9 z FROM a", "'(' must be closed by ')', got the end", "a"),
+    ("SELECT CAST(k AS ARRAY<INT>) z FROM a", "one column for each element", "ARRAY<INT>"),
+    ("SELECT CAST(k AS STRNG) z FROM a", "did you mean 'STRING'?", "STRNG"),
+    ("SELECT CAST(n > 1 AS DATE) z FROM a", "BOOLEAN", "CAST(n > 1 AS DATE)"),
+    ("SELECT CASE WHEN n THEN 1 END z FROM a", "a condition must be BOOLEAN, got INT", "n"),
+    (
+        "SELECT CASE WHEN n > 1 THEN 1 ELSE 'a' END z FROM a",
+        "the branches of CASE must have one type, got INT, STRING",
+        "CASE WHEN n > 1 THEN 1 ELSE 'a' END",
+    ),
+    ("SELECT NULL AS z FROM a", "NULL needs a type here, such as CAST(NULL AS INT)", "NULL"),
+    ("SELECT 99999999999999999999 z FROM a", "must fit BIGINT", "99999999999999999999"),
+    ("SELECT TIMESTAMP '2024-31-01' z FROM a", "'2024-31-01'", "TIMESTAMP '2024-31-01'"),
+    ("SELECT n + INTERVAL 5 SECONDS z FROM a", "got INT", "n + INTERVAL 5 SECONDS"),
+    ("SELECT t * INTERVAL 5 DAYS z FROM temperature", "must be added to", "t * INTERVAL 5 DAYS"),
+    ("SELECT t + INTERVAL 5 z FROM temperature", "there is no unit 'z' of time", "INTERVAL 5 z"),
+    ("SELECT INTERVAL 5 DAYS AS z FROM a", "an INTERVAL must be added", "INTERVAL 5 DAYS"),
+    # aggregates
+    ("SELECT k FROM a WHERE AVG(x) > 1", "such as AVG cannot stand in WHERE; use HAVING", "AVG(x)"),
+    ("SELECT a.k FROM a JOIN b ON max(x) = 1", "such as MAX cannot stand in ON", "max(x)"),
+    ("SELECT k FROM a GROUP BY max(x)", "such as MAX cannot stand in GROUP BY", "max(x)"),
+    ("SELECT max(x) m FROM a GROUP BY m", "GROUP BY cannot use an aggregate", "m"),
+    ("SELECT max(x) m FROM a GROUP BY 1", "GROUP BY cannot use an aggregate", "1"),
+    ("SELECT avg(max(x)) FROM a", "cannot stand inside another one (AVG)", "max(x)"),
+    ("SELECT k, max(x) FROM a", "column k must be in GROUP BY or inside an aggregate", "k"),
+    ("SELECT k, n + 1 FROM a GROUP BY k", "column n must be in GROUP BY", "n"),
+    ("SELECT * FROM a GROUP BY k", "column x must be in GROUP BY", "*"),
+    ("SELECT k FROM a GROUP BY k HAVING x > 1", "column x must be in GROUP BY", "x"),
+    ("SELECT k FROM a GROUP BY k ORDER BY x LIMIT 1", "column x must be in GROUP BY", "x"),
+    ("SELECT k FROM a GROUP BY 2", "a position in GROUP BY must be from 1 to 1", "2"),
+    ("SELECT avg(k) FROM a", "must get a number, got STRING", "avg(k)"),
+    ("SELECT sum(*) FROM a", "must get an argument", "sum(*)"),
+    ("SELECT sum(x, n) FROM a", "SUM must have one argument, got 2", "sum(x, n)"),
+    ("SELECT upper(DISTINCT k) FROM a", "belong to aggregates", "upper(DISTINCT k)"),
+    ("SELECT k FROM a GROUP BY NULL", "GROUP BY must not be NULL", "NULL"),
+    # windows
+    ("SELECT k FROM a [ROWS 0]", "a number of rows must be a whole number from 1", "0"),
+    ("SELECT k FROM a [ROWS 1.5]", "a number of rows must be a whole number from 1", "1.5"),
+    ("SELECT k FROM a [ROWS 5 SECONDS]", "ROWS counts elements and has no unit", "5 SECONDS"),
+    ("SELECT k FROM a [ROWS]", "ROWS must be followed by a number, got ']'", "]"),
+    ("SELECT k FROM a [RANGE]", "RANGE must be followed by a duration", "]"),
+    ("SELECT k FROM a [RANGE 0]", "a duration must be more than 0, got 0", "0"),
+    ("SELECT k FROM a [RANGE -5]", "a duration must be more than 0, got -5", "-5"),
+    (
+        "SELECT k FROM a [RANGE 5 SECONDS]",
+        "stream a counts time in integers, so a duration must be a bare number, got 5 SECONDS",
+        "5 SECONDS",
+    ),
+    ("SELECT k FROM a [RANGE 99999999999999999999]", "below 2**63 - 1", "99999999999999999999"),
+    ("SELECT t FROM temperature [RANGE 5 SEKONDS]", "did you mean 'SECONDS'?", "5 SEKONDS"),
+    ("SELECT t FROM temperature [RANGE 0.1 MICROSECONDS]", "a whole number of", "0.1 MICROSECONDS"),
+    ("SELECT t FROM temperature [AFTER 5]", "counts time in timestamps, so a point", "5"),
+    ("SELECT t FROM temperature [AFTER 'noon']", "'YYYY-MM-DD HH:MM:SS', got 'noon'", "'noon'"),
+    ("SELECT k FROM a [AFTER '2024-01-01']", "must be an integer", "'2024-01-01'"),
+    ("SELECT k FROM a [AFTER]", "AFTER must be followed by a point in time", "]"),
+    ("SELECT k FROM a [AFTER 5 AND ROWS 3]", "AND must be followed by AFTER or BEFORE", "ROWS"),
+    ("SELECT k FROM a [AFTER 9 AND BEFORE 5]", "must not be later", "[AFTER 9 AND BEFORE 5]"),
+    ("SELECT k FROM a [RANGE 5 START k]", "START must be followed by a point in time", "k"),
+    (
+        "SELECT k FROM a [PARTITION BY k RANGE 5]",
+        "PARTITION BY changes nothing for RANGE; use it with ROWS or SESSION",
+        "[PARTITION BY k RANGE 5]",
+    ),
+    ("SELECT k FROM a [PARTITION BY z ROWS 5]", "stream a has no column 'z'; known: k", "z"),
+    ("SELECT k FROM a [PARTITION BY k + 1 ROWS 5]", "PARTITION BY takes names of columns", "+"),
+    ("SELECT k FROM a [NOW ROWS 5]", "NOW and ROWS cannot stand together", "[NOW ROWS 5]"),
+    ("SELECT k FROM a [ROWS 5 ROWS 6]", "ROWS can be said once in a window", "ROWS 6"),
+    ("SELECT k FROM a [SLIDE 5]", "SLIDE must follow ROWS N or RANGE T", "SLIDE"),
+    ("SELECT k FROM a [TUMBLE 5]", "'TUMBLE' is not part of a window", "TUMBLE"),
+    ("SELECT k FROM a []", "a window is [ROWS N], [RANGE T]", "[]"),
+    ("SELECT k FROM a [ROWS 5", "'[' must be closed by ']', got the end", "5"),
+    ("SELECT k FROM a [ROWS 5] w [ROWS 6]", "can have one window, got two", "[ROWS 6]"),
+    ("SELECT k FROM a [ROWS UNBOUNDED SLIDE 2]", "ROWS UNBOUNDED has no SLIDE", None),
+    ("SELECT name FROM city [ROWS 5]", "table city is static; leave the window out", "[ROWS 5]"),
+    ("SELECT k FROM a WHERE x [ROWS 5] > 1", "a window in square brackets must follow", "["),
+    # queries
+    ("SELECT 1", "a query must read something", "SELECT 1"),
+    ("SELECT FROM a", "SELECT must be followed by columns or '*', got 'FROM'", "FROM"),
+    ("SELECT k x n FROM a", "',' or FROM must follow a column", "n"),
+    ("SELECT k, FROM a", "an expression must come here, got 'FROM'", "FROM"),
+    ("SELECT k FROM a WHERE", "an expression must come here, got the end of", "WHERE"),
+    ("SELECT k FROM a WHERE x > ", "an expression must come here, got the end of", ">"),
+    ("SELECT k FROM a WHERE (x > 1", "'(' must be closed by ')', got the end", "1"),
+    ("SELECT k FROM a WHERE x BETWEEN 1, 2", "BETWEEN low must be followed by AND", ","),
+    ("SELECT k FROM a WHERE x IS 5", "IS must be followed by [NOT] NULL", "5"),
+    ("SELECT k FROM a WHERE x IN 5", "IN must be followed by a list in parentheses", "5"),
+    ("SELECT CASE x END FROM a", "CASE must have at least one WHEN", "END"),
+    ("SELECT CASE WHEN n > 1 THEN 1 FROM a", "CASE must be closed by END, got 'FROM'", "FROM"),
+    ("SELECT k FROM a GROUP k", "GROUP must be followed by BY, got 'k'", "k"),
+    ("SELECT k FROM a GROUP BY k WHERE n > 1", "WHERE stands in the wrong place", "WHERE"),
+    ("SELECT k FROM a JOIN b", "JOIN must say ON condition or USING", "b"),
+    ("SELECT a.k FROM a CROSS JOIN b ON a.k = b.k", "a CROSS JOIN has no condition", "ON"),
+    ("SELECT k FROM a LIMIT x", "LIMIT must be followed by a whole number, got 'x'", "x"),
+    ("SELECT k FROM a LIMIT 0", "LIMIT must be from 1 to", "0"),
+    ("SELECT k FROM a ORDER BY 3 LIMIT 1", "a position in ORDER BY must be from 1 to 1", "3"),
+    ("SELECT DISTINCT k FROM a ORDER BY x LIMIT 1", "after SELECT DISTINCT, ORDER BY", "x"),
+    ("SELECT k FROM a UNION SELECT k, y FROM b", "the same number of columns, got 1 and 2", None),
+    ("SELECT k FROM a UNION SELECT y FROM b", "got STRING ('k') and BIGINT ('y')", None),
+    ("SELECT k FROM a, temperature", "one query must count time in one way", "temperature"),
+    ("SELECT t FROM temperature UNION SELECT t FROM a", "must count time in one way", None),
+    ("ISTREAM SELECT k FROM a", "ISTREAM must be followed by a query in", "ISTREAM"),
+    ("ISTREAM (SELECT name FROM city)", "this reads no stream", "ISTREAM (SELECT name FROM city)"),
+    ("SELECT left FROM a", 'write "left" to use that word as a name', "left"),
+    ("SELECT 'abc FROM a", "a string that is opened by ' must be closed by '", "'abc FROM a"),
+    ("SELECT k /* FROM a", "a comment that is opened by /* must be closed", "/* FROM a"),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence", "marked"), QUERIES, ids=[q[0] for q in QUERIES])
+def test_mistakes_in_queries(text: str, sentence: str, marked: str | None, catalog: Catalog):
+    error = mistake(text, catalog)
+    assert sentence in error.message
+    assert error.sql == text
+    if marked is not None:
+        assert text[error.start : error.end] == marked
+
+
+SUPPORT = [
+    ("SELECT k FROM a ORDER BY k", "has no order; add LIMIT k", "ORDER BY k"),
+    ("SELECT a.k FROM a LEFT JOIN b ON a.k = b.k", "there is no LEFT JOIN; use JOIN", "LEFT"),
+    ("SELECT a.k FROM a RIGHT JOIN b ON a.k = b.k", "there is no RIGHT JOIN", "RIGHT"),
+    ("SELECT a.k FROM a FULL OUTER JOIN b ON a.k = b.k", "there is no FULL JOIN", "FULL"),
+    ("SELECT a.k FROM a ASOF JOIN b ON a.k = b.k", "[PARTITION BY k ROWS 1]", "ASOF"),
+    ("SELECT a.k FROM a NATURAL JOIN b", "name the columns with USING", "NATURAL"),
+    ("SELECT k FROM a WHERE k IN (SELECT k FROM b)", "sub-query in IN: join with it", "(SELECT"),
+    ("SELECT k FROM a WHERE EXISTS (SELECT k FROM b)", "there is no EXISTS: join", "EXISTS"),
+    ("SELECT k FROM a WHERE n = (SELECT 1 FROM b)", "put it in FROM and join", "(SELECT"),
+    ("SELECT sum(x) OVER (PARTITION BY k) FROM a", "there is no OVER; put a window", "OVER"),
+    ("SELECT k FROM a LIMIT 5 OFFSET 3", "there is no OFFSET", "OFFSET"),
+    ("SELECT k FROM a GROUP BY ROLLUP (k)", "there is no GROUP BY ROLLUP", "ROLLUP"),
+    (
+        "SELECT sum(DISTINCT x) FROM a",
+        "DISTINCT is known for COUNT, MIN and MAX",
+        "sum(DISTINCT x)",
+    ),
+    ("SELECT k FROM a [ROWS 5 RANGE 4 SLIDE 2]", "slides by rows only", "[ROWS 5 RANGE 4 SLIDE 2]"),
+    ("SELECT k FROM (a JOIN b ON a.k = b.k)", "a parenthesis in FROM must hold a query", "a"),
+    ("SELECT k FROM range(5)", "there are no table functions", "("),
+    ("WITH RECURSIVE w AS (SELECT k FROM a) SELECT k FROM w", "RECURSIVE", "RECURSIVE"),
+    ("INSERT INTO a VALUES (1)", "there is no INSERT; rows come from the source", "INSERT"),
+    ("CREATE OR REPLACE VIEW v AS SELECT k FROM a", "DROP it first", "OR"),
+    ("SELECT (n, x) IN (1) FROM a", "tuples are not values here", ","),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence", "marked"), SUPPORT, ids=[q[0] for q in SUPPORT])
+def test_what_is_not_supported(text: str, sentence: str, marked: str, catalog: Catalog):
+    error = mistake(text, catalog)
+    assert isinstance(error, NotSupportedError)
+    assert sentence in error.message
+    assert text[error.start : error.end] == marked
+
+
+STATEMENTS = [
+    ("CREATE STREAM s (v INT, t TIMESTAMP, d DOUBLE) USING replay", "can be one: v, t", "s"),
+    ("CREATE STREAM s (d DOUBLE) USING replay", "TIMESTAMP BY <column>; columns that can be", "s"),
+    ("CREATE STREAM s (d DOUBLE, t INT) USING x TIMESTAMP BY d", "got DOUBLE; columns that", "d"),
+    ("CREATE STREAM s (t INT) USING x TIMESTAMP BY u", "stream s has no column 'u'", "u"),
+    ("CREATE STREAM s (t INT) TIMESTAMP BY t", "must say USING and a format", "s"),
+    (
+        "CREATE STREAM s (t INT) USING x TIMESTAMP BY t SLACK 5 SECONDS",
+        "stream s counts time in integers, so a duration must be a bare number, got 5 SECONDS",
+        "5 SECONDS",
+    ),
+    ("CREATE STREAM s (t INT) USING x TIMESTAMP BY t SLACK -1", "must not be negative", "-1"),
+    ("CREATE STREAM s (t INT) USING x TIMESTAMP BY t IDLE AFTER 5", "needs a unit", "5"),
+    ("CREATE STREAM s (t INT) USING x TIMESTAMP BY t USING y", "USING can be said once", "USING"),
+    ("CREATE STREAM s (t INT) USING x TIMESTAMP BY t PRIORITY 'a'", "a whole number", "'a'"),
+    ("CREATE STREAM s (t INT) USING x TIMESTAMP BY t PRIORITY p", "there is no column 'p'", "p"),
+    ("CREATE STREAM s (t INT) USING x TIMESTAMP BY t LATE INTO z", "there is no sink 'z'", "z"),
+    ("CREATE STREAM s (t INT) USING x TIMESTAMP BY t ON ERROR SKIP", "FAIL or DEADLETTER", "SKIP"),
+    ("CREATE STREAM s (t INT) USING x TIMESTAMP BY t WATERMARK 5", "its clauses are", "WATERMARK"),
+    ("CREATE STREAM s (t INT, T INT) USING x TIMESTAMP BY t", "'T' is declared twice", "T"),
+    ("CREATE STREAM s (t NUMERIC(3)) USING x TIMESTAMP BY t", "use DOUBLE", "NUMERIC(3)"),
+    ("CREATE STREAM s (t INT NOT NULL) USING x TIMESTAMP BY t", "a name and a type only", "NOT"),
+    ("CREATE STREAM s USING x", "must be followed by its columns in parentheses", "USING"),
+    ("CREATE STREAM s (t) USING x", "the name of a type must come here, got ')'", ")"),
+    ("CREATE STREAM (t INT) USING x", "the name of a stream must come here, got '('", "("),
+    ("CREATE STREAM a (t INT) USING x TIMESTAMP BY t", "but stream 'a' exists; DROP it first", "a"),
+    ("CREATE VIEW City AS SELECT k FROM a", "but table 'City' exists", "City"),
+    ("CREATE SINK s USING x OPTIONS (p 1, P 2)", "the option 'p' can be given once", "P"),
+    ("CREATE SINK s USING x OPTIONS (path)", "the option 'path' must have a value", ")"),
+    ("CREATE SINK s USING x OPTIONS path 'x'", "OPTIONS must be followed by (name", "path"),
+    ("CREATE SINK s USING x OPTIONS (changes 'all')", "one of intervals, log, view", "'all'"),
+    ("CREATE TABLE d (k STRING) USING csv VALID FROM k", "TIMESTAMP or integer columns", "k"),
+    ("CREATE TABLE d (k INT, l TIMESTAMP) USING csv VALID FROM k TO l", "must both be", "l"),
+    ("CREATE QUERY q INTO cold AS SELECT k FROM a", "there is no sink 'cold'", "cold"),
+    ("CREATE QUERY q SELECT k FROM a", "must be followed by INTO sink or AS", "SELECT"),
+    ("CREATE QUERY athens AS SELECT k FROM a", "but query 'athens' exists", "athens"),
+    ("CREATE QUERY q AS SELECT name FROM city", "must read a stream", "SELECT name FROM city"),
+    ("CREATE QUEUE q", "CREATE must be followed by one of STREAM, TABLE, SINK", "QUEUE"),
+    ("CRATE STREAM q", "a statement cannot begin with 'CRATE'; did you mean 'CREATE'?", "CRATE"),
+    ("DROP QUERY athen", "there is no query 'athen'; did you mean 'athens'?", "athen"),
+    ("DROP STREAM temperature", "is used by query athens; DROP the query first", "temperature"),
+    ("DROP TABLE city", "is used by query athens", "city"),
+    ("DROP SINK hot", "is used by query athens", "hot"),
+    ("PAUSE athens", "PAUSE must be followed by QUERY, got 'athens'", "athens"),
+    ("RESUME QUERY sparta", "there is no query 'sparta'; known: athens", "sparta"),
+    ("SHOW STREAM", "SHOW must be followed by one of QUERIES, STREAMS", "STREAM"),
+    ("DESCRIBE temprature", "there is nothing called 'temprature'; did you mean", "temprature"),
+    ("EXPLAIN athens", "EXPLAIN must be followed by QUERY name or by a query", "athens"),
+    ("SHOW QUERIES SHOW STREAMS", "the statement should be over, or a ';'", "SHOW"),
+    ("SHOW QUERIES; SHOW QUERYS", "SHOW must be followed by one of", "QUERYS"),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence", "marked"), STATEMENTS, ids=[q[0] for q in STATEMENTS])
+def test_mistakes_in_statements(text: str, sentence: str, marked: str, catalog: Catalog):
+    error = mistake(text, catalog)
+    assert sentence in error.message
+    assert error.sql == text
+    assert text[error.start : error.end] == marked
+
+
+def test_the_place_is_that_in_the_script(catalog: Catalog):
+    script = "SHOW QUERIES;\n\n-- a comment\nSELECT k,\n       zz\nFROM a;"
+    error = mistake(script, catalog)
+    assert str(error).splitlines()[1:] == ["   5 |        zz", "     |        ^^"]
+    assert underline(script, error.start, error.end) in str(error)
+
+
+def test_a_text_must_be_one_query(catalog: Catalog):
+    for text in ("SHOW QUERIES", "SELECT k FROM a; SELECT k FROM a", ""):
+        with pytest.raises(QueryError, match="one query must be given"):
+            bind_query(text, catalog)
+
+
+def test_text_that_is_nested_too_deeply(catalog: Catalog):
+    text = f"SELECT {'(' * 5000}1{')' * 5000} AS z FROM a"
+    assert "nested too deeply" in mistake(text, catalog).message
+
+
+def test_mistakes_in_expressions_of_the_builder(catalog: Catalog):
+    schema = catalog.streams["a"].schema
+    with pytest.raises(QueryError, match="there is no column 'z'"):
+        bind_scalar("z + 1", schema)
+    with pytest.raises(QueryError, match="was not expected here"):
+        bind_scalar("n + 1 n", schema)
+
+
+STOCK = [
+    "SELECT k, max(x) AS m FROM a [PARTITION BY k ROWS 5 SLIDE 2] WHERE n IN (1, 2) GROUP BY k",
+    "ISTREAM (SELECT w.k FROM a [RANGE 5 SLIDE 2 START 3] w JOIN b ON w.k = b.k AND x > 1 LIMIT 3)",
+    "CREATE STREAM s (k STRING, t TIMESTAMP) USING x OPTIONS (p 'x') TIMESTAMP BY t SLACK 5 DAYS",
+    "SELECT CASE n WHEN 1 THEN 'a' ELSE k END z, -x::INT y FROM a UNION ALL SELECT k, 1 FROM b",
+    "SELECT t - INTERVAL '5' SECONDS z FROM temperature WHERE t BETWEEN '2024-01-01' AND t",
+    "WITH w AS (SELECT k FROM a [AFTER 5]) SELECT count(DISTINCT k) FILTER (WHERE 1 = 1) FROM w",
+    "EXPLAIN SELECT EXTRACT(HOUR FROM t) h FROM temperature [SESSION 5] ORDER BY 1 LIMIT 2",
+]
+
+
+def test_damaged_texts_never_raise_anything_else(catalog: Catalog):
+    """Drop, repeat, swap and insert tokens: every mistake is a `QueryError` with a place."""
+    chance = random.Random(7)
+    words = " ".join(STOCK).split()
+    for _ in range(1500):
+        tokens = chance.choice(STOCK).replace("(", " ( ").replace(")", " ) ").split()
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(tokens))
+            change = chance.randrange(4)
+            if change == 0:
+                del tokens[at]
+            elif change == 1:
+                tokens.insert(at, chance.choice(words))
+            elif change == 2:
+                tokens[at] = chance.choice(words)
+            else:
+                other = chance.randrange(len(tokens))
+                tokens[at], tokens[other] = tokens[other], tokens[at]
+        text = " ".join(tokens)
+        error = run(text, catalog)
+        if error is not None:
+            assert error.sql == text, text
+            assert 0 <= error.start < error.end <= len(text), text
+            assert "\x1b" not in str(error)
