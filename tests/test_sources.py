@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock.catalog import StreamDef, TableDef
 from penstock.config import Config
@@ -22,7 +24,7 @@ from penstock.model import Field, Schema
 from penstock.spark.positions import Position, ReplayFiles
 from penstock.spark.readers import FOLDER_ORDINAL, arrival_order, read_native, read_slice
 from penstock.spark.readers.base import from_json, open_input, to_json
-from penstock.spark.readers.lines import advance
+from penstock.spark.readers.lines import advance, blocks
 from penstock.spark.spool import Spool, SpoolFiles, SpoolPosition
 
 HEADER = "sensor,city,celsius,t\n"
@@ -174,6 +176,64 @@ def test_slices_of_lines_join_to_the_whole(tmp_path: Path) -> None:
     assert found == list(range(1000))
 
 
+def test_blocks_end_at_line_ends(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    text = b"a\r\n" + b"b" * 50 + b"\n\n \t\r\nlast"
+    file.write_bytes(text)
+    with open_input(str(file)) as source:
+        found = list(blocks(source, 0, len(text), size=8))
+    assert b"".join(block.data.to_pybytes() for block in found) == text
+    assert [line for block in found for line in block.text(np.arange(block.count)).to_pylist()] == [
+        "a", "b" * 50, "", " \t", "last",
+    ]  # fmt: skip
+    assert [bool(b) for block in found for b in block.blank] == [False, False, True, True, False]
+    places = [p for block in found for p in block.positions(np.arange(block.count)).tolist()]
+    assert places == [0, 1, 2, 3, 4]
+
+
+def test_windows_line_ends_quoted_headers_and_marks(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_bytes(b'\xef\xbb\xbf"n","a,b",t\r\n1,"x",5\r\n\r\n2,y,6')
+    assert rows_of(stream(NUMBERS), file) == [{"n": 1, "t": 5}, {"n": 2, "t": 6}]
+
+
+LINES = st.lists(
+    st.sampled_from(["1,5", "2,6", "", "x,5", "1,", "1,2,3", '"1",7', '"1,7', "+3,8", "-4,9\r"]),
+    max_size=60,
+)
+
+
+@given(LINES, st.integers(1, 40), st.booleans())
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_every_line_is_a_row_or_rejected_however_it_is_cut(
+    tmp_path: Path, lines: list[str], rows: int, ended: bool
+) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("n,t\n" + "\n".join(lines) + ("\n" if ended else ""), newline="")
+    definition = stream(NUMBERS, path=file)
+
+    def read(limit: int) -> tuple[list[Any], list[Any]]:
+        kept, lost = [], []
+        for _, path, first, last, ordinal, shift, _ in walk(ReplayFiles(definition), limit):
+            for part in read_slice(definition, path, first, last, shift=shift):
+                seq = (part.positions + ordinal).tolist()
+                kept += list(zip(seq, part.table.to_pylist(), strict=True))
+                lost += [(r["position"] + ordinal, r["raw"]) for r in part.rejected.to_pylist()]
+        return kept, lost
+
+    kept, lost = read(rows)
+    assert (kept, lost) == read(10**6)
+    numbered = {n: line.rstrip("\r") for n, line in enumerate(lines) if line.strip()}
+    assert dict(lost) == {n: line for n, line in numbered.items() if not _fits(line)}
+    assert [n for n, _ in kept] == [n for n, line in numbered.items() if _fits(line)]
+
+
+def _fits(line: str) -> bool:
+    return line in ("1,5", "2,6", '"1",7', "+3,8", "-4,9")
+
+
 def test_json_lines(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     columns = "sensor INT, city STRING, ok BOOLEAN, day DATE, v DOUBLE, t BIGINT"
@@ -247,6 +307,14 @@ def test_unknown_extension_names_the_formats(tmp_path: Path) -> None:
     file.write_text("n,t\n1,1\n")
     with pytest.raises(DataError, match="add OPTIONS"):
         rows_of(stream(NUMBERS), file)
+    packed = tmp_path / "x.csv.gz"
+    packed.write_bytes(b"")
+    with pytest.raises(DataError, match="must not be compressed"):
+        ReplayFiles(stream(NUMBERS, path=packed)).check()
+    array = tmp_path / "x.json"
+    array.write_text('[{"n": 1}]')
+    with pytest.raises(DataError, match="one JSON object per line"):
+        ReplayFiles(stream(NUMBERS, path=array)).check()
     chosen = StreamDef("s", schema(NUMBERS), "replay", {"FORMAT": "csv"}, 1)
     assert rows_of(chosen, file) == [{"n": 1, "t": 1}]
 
@@ -327,6 +395,11 @@ def test_rows_until_an_event_time(tmp_path: Path) -> None:
     assert files.rows_until(start, 5000, 7) == 7
     later, _ = files.advance(start, 60)
     assert [files.rows_until(later, t, 1000) for t in (0, 600, 610, 5000)] == [0, 1, 2, 40]
+    broken = tmp_path / "b.csv"
+    broken.write_text("n,t\nx,y\n1,70\n")
+    files = ReplayFiles(stream(NUMBERS, path=broken))
+    assert files.time_at(files.start()) == 70
+    assert files.rows_until(files.start(), 70, 9) == 2
 
 
 def test_definitions_travel_as_json() -> None:
@@ -461,6 +534,18 @@ def test_replay_on_spark_and_an_exact_restart(spark: Any, tmp_path: Path) -> Non
     time.sleep(1)
     query.stop()
     assert len(run.batches) == count
+
+
+@pytest.mark.spark
+def test_changed_files_stop_a_restart(spark: Any, tmp_path: Path) -> None:
+    path = numbers(tmp_path / "a.csv", 0, 30)
+    definition = stream(NUMBERS, path=path)
+    run = Run(spark, tmp_path / "checkpoint", Config({"batch.rows": 10}))
+    with pytest.raises(Exception, match="stopped on purpose"):
+        run.start(definition, fail_at=1).awaitTermination(60)
+    numbers(path, 0, 29)
+    with pytest.raises(Exception, match="must stay as they were when its checkpoint was made"):
+        run.start(definition).awaitTermination(60)
 
 
 @pytest.mark.spark

@@ -1,3 +1,15 @@
 """Penstock: continuous queries on Apache Spark."""
 
+from penstock.errors import PenstockError
+
 __version__ = "0.1.0"
+__all__ = ["PenstockError", "QueryHandle", "Session"]
+
+
+def __getattr__(name: str) -> object:
+    """Load the session, and with it Spark, only when it is asked for: workers do not need it."""
+    if name in ("Session", "QueryHandle"):
+        from penstock import session
+
+        return getattr(session, name)
+    raise AttributeError(f"module 'penstock' has no attribute '{name}'")

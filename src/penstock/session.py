@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from penstock import algebra, cql
 from penstock.algebra import Node
@@ -40,9 +39,12 @@ from penstock.spark.engine import own_session
 from penstock.spark.failures import root_cause
 from penstock.spark.metrics import state_bytes, state_rows
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.sinks import MemorySink, Sink, open_sink
+from penstock.spark.sinks import MemorySink, Sink, changes_of, check_sink, open_sink
 from penstock.spark.sources import check_stream, is_finite
 from penstock.spark.spool import Spool
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Session:
@@ -126,6 +128,10 @@ class Session:
         """Return the handle of a query."""
         self.catalog.get("query", name)
         return self._handles[name.lower()]
+
+    def handles(self) -> tuple[QueryHandle, ...]:
+        """Return the handles of all queries."""
+        return tuple(self._handles.values())
 
     def callback(self, sink: str, function: Callable[[int, pa.Table], None]) -> None:
         """Name the function that a ``CREATE SINK .. USING callback`` calls with (batch, rows)."""
@@ -256,6 +262,8 @@ class Session:
             return None
         if isinstance(definition, StreamDef):
             check_stream(definition)
+        if isinstance(definition, SinkDef):
+            check_sink(definition)
         if isinstance(definition, QueryDef):
             return self._create_query(definition)
         self.catalog.add(definition)
@@ -282,8 +290,7 @@ class Session:
             return "stream"
         if sink is None:
             return "view"
-        options = {k.lower(): v for k, v in sink.options.items()}
-        return str(options.get("changes", "intervals")).lower()
+        return changes_of(sink)
 
     def _has_timestamps(self, node: Node) -> bool:
         name = next(iter(algebra.streams_of(node)))
@@ -294,7 +301,9 @@ class Session:
         _ = self.pipeline
         assert self._delivery is not None
         schema = definition.plan.schema
-        sink = self._open(definition.sink, definition.name, handle.mode, schema)
+        sink = self._open(
+            definition.sink, definition.name, handle.mode, schema, handle.timestamps
+        )
         handle.sink = sink
         self._delivery.outlets[definition.name] = Outlet(
             schema, handle.mode, handle.timestamps, sink
@@ -307,11 +316,13 @@ class Session:
                 ("rejected", stream.deadletter, REJECTED_SCHEMA),
             ):
                 if target is not None and (name, why) not in self._delivery.rejects:
-                    opened = self._open(target, f"{name}-{why}", "rows", fields)
+                    opened = self._open(target, f"{name}-{why}", "rows", fields, timestamps)
                     outlet = Outlet(fields, "rows", timestamps, opened)
                     self._delivery.rejects[name, why] = outlet
 
-    def _open(self, name: str | None, query: str, mode: str, schema: Schema) -> Sink:
+    def _open(
+        self, name: str | None, query: str, mode: str, schema: Schema, timestamps: bool
+    ) -> Sink:
         definition = None if name is None else self.catalog.get("sink", name)
         return open_sink(
             definition,
@@ -321,6 +332,8 @@ class Session:
             spark=self.spark,
             ledger=Path(self._folder) / "delivered",
             callback=self._callbacks.get((name or "").lower()),
+            fsync=self.config["fsync"],
+            timestamps=timestamps,
         )
 
     def _drop(self, kind: str, name: str, if_exists: bool) -> None:

@@ -200,7 +200,7 @@ def window_text(spec: WindowSpec, names: Sequence[str], stamps: bool) -> str:
 
 def in_timestamps(node: Node) -> bool:
     """Whether the plan counts time in timestamps."""
-    return any(isinstance(n, Scan) and n.schema[n.time].type == TIMESTAMP for n in walk(node))
+    return any(isinstance(n, Scan) and n.time_type == TIMESTAMP for n in walk(node))
 
 
 def render_plan(node: Node, patterns: bool = False) -> str:
@@ -224,7 +224,12 @@ def describe(node: Node) -> str:
 
 @describe.register
 def _(node: Scan) -> str:
-    return f"Scan {node.stream} ({', '.join(node.schema.names)}) time {node.schema[node.time].name}"
+    where = ""
+    if node.predicate is not None:
+        where = f" where {expr_text(node.predicate, ())}"
+    if node.narrowed_time is None:
+        where = f" time {node.schema[node.time].name}{where}"
+    return f"Scan {node.stream} ({', '.join(node.schema.names)}){where}"
 
 
 @describe.register

@@ -47,7 +47,7 @@ def time_kinds(node: Node) -> frozenset[str]:
     kinds = set()
     for part in walk(node):
         if isinstance(part, Scan):
-            kinds.add(kind_of_type(part.schema[part.time].type))
+            kinds.add(kind_of_type(part.time_type))
         elif isinstance(part, TableScan) and part.valid_from is not None:
             kinds.add(kind_of_type(part.schema[part.valid_from].type))
     return frozenset(kinds)

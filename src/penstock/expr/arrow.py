@@ -132,8 +132,8 @@ def _call(expr: Call, frame: _Frame) -> Value:
         result = function.arrow(*args)
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"{function.usage} must have a {type_name(expr.type)} value on every row, got: {error}; "
-            f"{function.advice or 'use CASE to leave such rows out'}"
+            f"{function.usage} must have a {type_name(expr.type)} value on every row, got: {error}"
+            f"; {function.advice or 'use CASE to leave such rows out'}"
         ) from None
     return result[0] if constant else result
 

@@ -149,7 +149,7 @@ def _convert(array: pa.Array, source: pa.DataType, target: pa.DataType) -> pa.Ar
         if is_integer(target):
             return _cut(array, target)
         if target == STRING:
-            return map_distinct(array, _float_text, STRING, numpy=True)
+            return _write_floats(array)
         if target == BOOLEAN:
             return pc.not_equal(array, pa.scalar(0, source))
         return pc.cast(array, target, safe=False)
@@ -254,6 +254,19 @@ def map_distinct(
     values = words.to_numpy(zero_copy_only=False) if numpy else words.to_pylist()
     changed = pa.array([None if v is None else change(v) for v in values], type_)
     return changed.take(encoded.indices)
+
+
+def _write_floats(array: pa.Array) -> pa.Array:
+    """Arrow writes numbers of middle size almost as Java does; the others go one by one."""
+    sizes = pc.cast(pc.abs(array), DOUBLE)
+    middle = pc.and_(pc.greater_equal(sizes, 1e-3), pc.less(sizes, 1e7))
+    text = pc.cast(array, STRING)
+    ending = pc.if_else(pc.match_substring(text, "."), "", ".0")
+    text = pc.binary_join_element_wise(text, ending, "")
+    if pc.all(middle).as_py() is not False:
+        return text
+    others = map_distinct(array.filter(pc.invert(middle)), _float_text, STRING, numpy=True)
+    return pc.replace_with_mask(text, pc.fill_null(pc.invert(middle), False), others)
 
 
 def _float_text(value: Any) -> str:

@@ -132,7 +132,8 @@ class ToStreamOperator(SlicedOperator):
         rows = _all_lives(died, self._lives.live())
         low, high = np.maximum(rows.start, begin), np.minimum(rows.end, until)
         if until == INF:
-            high = np.minimum(high, _last_repeat(rows, changed, change, self.context.now) + 1)
+            stop = _last_repeat(rows, changed, change, self.context.now) + 1
+            high = np.maximum(low, np.minimum(high, stop))
         if not (low < high).any():
             return
         for series, (slide, origin) in enumerate(self.pulses):

@@ -2,9 +2,9 @@
 
 Nothing here is ever text that Spark parses: literals are passed as values, functions come from
 the table of `penstock.expr.functions` and from nowhere else.  The session must be in ANSI mode with
-UTC as its time zone (`penstock.spark.engine`); then a column has the very values that
-`penstock.expr.arrow` computes.  Where the two cannot agree, `is_same_in_spark` is false and the
-expression stays with Arrow.
+UTC as its time zone, and must not compute the right side of AND and OR in advance
+(`penstock.spark.engine`); then a column has the very values that `penstock.expr.arrow` computes.
+Where the two cannot agree, `is_same_in_spark` is false and the expression stays with Arrow.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ STREAM_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.streaming.minBatchesToRetain": "20",

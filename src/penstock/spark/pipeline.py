@@ -222,20 +222,29 @@ class Pipeline:
         query = self._stream_query
         return None if query is None else query.exception()
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether Spark has nothing left to read and finite replays are at their end."""
+        query = self._stream_query
+        if query is None or not query.isActive:
+            return True
+        status = query.status
+        if status["isDataAvailable"] or status["isTriggerActive"]:
+            return False
+        if not str(status["message"]).startswith("Waiting"):
+            return False
+        return all(
+            Progress.of(self.manifest.progress.get(n)).final
+            for n in self.wanted_streams
+            if self.streams[n].format.lower() == "replay" and is_finite(self.streams[n])
+        )
+
     def await_idle(self) -> None:
-        """Wait until everything that is there has been taken, finite streams to their end."""
+        """Wait until everything that is there now has been taken, finite replays to their end."""
         while self.active and not self.ended:
             assert self._stream_query is not None
             self._stream_query.processAllAvailable()
-            names = self.wanted_streams
-            waiting = [
-                n
-                for n in names
-                if self.streams[n].format == "replay"
-                and is_finite(self.streams[n])
-                and not Progress.of(self.manifest.progress.get(n)).final
-            ]
-            if not waiting:
+            if self.caught_up:
                 return
             time.sleep(0.05)
 

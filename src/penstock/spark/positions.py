@@ -34,6 +34,7 @@ from penstock.spark.readers.base import (
     wanted_columns,
 )
 from penstock.spark.readers.delimited import csv_dialect, text_dialect
+from penstock.spark.readers.json_lines import check_json
 from penstock.spark.readers.lines import advance as advance_lines
 
 Descriptor = tuple[str, str, int, int, int, int, bool]
@@ -209,12 +210,12 @@ class ReplayFiles:
             position = end
         return min(count, limit)
 
-    def time_at(self, position: Position) -> int:
-        """Return the time that pacing starts from: that of the next row."""
+    def time_at(self, position: Position) -> int | None:
+        """Return the time that pacing starts from: that of the next row that has one nearby."""
         begin, _, times = self._look_ahead(position)
-        skipped = position.ordinal - begin.ordinal
-        known = times[skipped:]
-        return int(known[0]) if len(known) and known[0] > MIN_TIME else 0
+        known = times[position.ordinal - begin.ordinal :]
+        known = known[known > MIN_TIME]
+        return int(known[0]) if len(known) else None
 
     @property
     def chronons_per_second(self) -> int:
@@ -275,6 +276,7 @@ class ReplayFiles:
                 elif kind == "text":
                     bounds = text_dialect(self.definition, source, path, wanted)[1], source.size()
                 elif kind == "json":
+                    check_json(self.definition, source, path)
                     bounds = 0, source.size()
                 else:
                     bounds = 0, self._parquet_rows(source, path)

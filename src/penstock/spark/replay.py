@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import InternalError
+from penstock.model import MIN_TIME
 from penstock.spark.positions import Descriptor, Position, ReplayFiles, positive
 from penstock.spark.readers.base import from_json
 from penstock.spark.spool import SpoolFiles, SpoolPosition
@@ -148,7 +149,10 @@ class ReplayReader(_DescriptorReader):
             return max(0, min(limit, due - position.ordinal))
         if self._speed is not None:
             if self._anchor is None:
-                self._anchor = (time.monotonic(), self._files.time_at(position))
+                event = self._files.time_at(position)
+                if event is None:
+                    return self._files.rows_until(position, MIN_TIME, limit)
+                self._anchor = (time.monotonic(), event)
             since, event = self._anchor
             passed = (time.monotonic() - since) * self._speed * self._files.chronons_per_second
             return self._files.rows_until(position, event + int(passed), limit)

@@ -26,6 +26,7 @@ FILE_ROWS = 1 << 18
 """Most rows of one spool file: larger pushes are split."""
 
 _FINISHED = "finished"
+_lock = threading.Lock()
 _NAME = re.compile(r"(\d{10})-(\d+)\.arrow")
 
 
@@ -116,33 +117,32 @@ class Spool:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._schema = schema
         self._fsync = fsync
-        self._lock = threading.Lock()
         self._files = SpoolFiles(self._folder)
-        self._next = len(self._files.rows())
 
     def push(self, rows: Any) -> None:
         """Add rows: dicts or tuples in a list, an Arrow table or batch, or a pandas DataFrame."""
         table = as_table(rows, self._schema)
-        with self._lock:
+        with _lock:
             if self._files.finished():
                 raise DataError(
                     "rows must be pushed before finish(), but this stream is finished; "
                     "make a new one"
                 )
+            number = len(self._files.rows())
             for first in range(0, table.num_rows, FILE_ROWS):
-                self._write(table.slice(first, FILE_ROWS))
+                self._write(number, table.slice(first, FILE_ROWS))
+                number += 1
 
     def finish(self) -> None:
         """Say that no more rows will come: the stream ends after those already pushed."""
-        with self._lock:
+        with _lock:
             self._publish(_FINISHED, b"")
 
-    def _write(self, table: pa.Table) -> None:
+    def _write(self, number: int, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
         with pyarrow.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        self._publish(f"{self._next:010d}-{table.num_rows}.arrow", sink.getvalue())
-        self._next += 1
+        self._publish(f"{number:010d}-{table.num_rows}.arrow", sink.getvalue())
 
     def _publish(self, name: str, data: Any) -> None:
         hidden = self._folder / f".{name}.tmp"

@@ -65,6 +65,8 @@ EXTENSIONS: Mapping[str, str] = {
     ".arrow": "arrow",
 }
 
+_COMPRESSED = (".gz", ".bz2", ".zst", ".xz", ".zip", ".snappy", ".lz4")
+
 FORMATS: Mapping[str, str] = {
     "csv": "csv",
     "json": "json",
@@ -137,6 +139,11 @@ def file_format(definition: StreamDef, path: str) -> str:
             )
         return FORMATS[given.lower()]
     suffix = Path(path).suffix.lower()
+    if suffix in _COMPRESSED:
+        raise DataError(
+            f"the file '{path}' of stream {definition.name} must not be compressed, because it is "
+            f"read in slices; unpack it, or use Parquet"
+        )
     if suffix not in EXTENSIONS:
         raise DataError(
             f"the format of '{path}' of stream {definition.name} must be known, but its name ends "

@@ -9,6 +9,7 @@ all have one.  Only when both fail are its columns read as bytes and converted o
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def csv_dialect(
     """Read a CSV file's header; return how its lines are read, and where they start."""
     header, start = first_line(source)
     delimiter = delimiter_of(definition)
-    found = [name.strip().strip('"') for name in header.split(delimiter)] if header else []
+    found = [n.strip() for n in next(csv.reader([header], delimiter=delimiter))] if header else []
     if not found:
         return Dialect(definition.schema, {}, 0, delimiter, '"', False, ("",)), start
     places = match_columns(definition, wanted, found, path)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from penstock.catalog import StreamDef
+from penstock.errors import DataError
 from penstock.expr.types import type_name
 from penstock.model import I64, one_array
 from penstock.spark.readers.base import Slice, make_slice, no_rejected, rejected_rows
@@ -53,6 +54,16 @@ def read_json(
             rejected,
             lambda at, block=block, places=places: block.text(places[at]),  # type: ignore[misc]
             shift,
+        )
+
+
+def check_json(definition: StreamDef, source: Any, path: str) -> None:
+    """Check that a file has one object per line and is not one large array."""
+    line, _ = first_line(source)
+    if line.lstrip().startswith("["):
+        raise DataError(
+            f"the file '{path}' of stream {definition.name} must hold one JSON object per line, "
+            f"but it starts with an array; write each object on a line of its own"
         )
 
 

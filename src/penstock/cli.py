@@ -1,0 +1,222 @@
+"""The command line: run, check and explain scripts, read sinks, and an interactive shell."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from penstock import __version__, cql
+from penstock.errors import ConfigError, DataError, PenstockError
+from penstock.live import LiveTable
+from penstock.session import Session
+from penstock.shell import Shell, show
+from penstock.spark.sinks import read_committed
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Continuous queries on Apache Spark.",
+    pretty_exceptions_enable=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+Script = Annotated[Path, typer.Argument(help="A CQL script.", show_default=False)]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master, such as spark://host:7077; default: local.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting, key=value; may be repeated.")
+]
+CheckpointFolder = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", help="Folder to go on from later; default: a temporary one."),
+]
+
+
+@app.command()
+def run(
+    script: Script,
+    master: Master = None,
+    checkpoint: CheckpointFolder = None,
+    once: Annotated[bool, typer.Option("--once", help="Take what is there, then end.")] = False,
+    settings: Settings = None,
+) -> None:
+    """Run a script: finite sources to their end, others until stopped by Ctrl-C."""
+    with _errors():
+        text = _read(script)
+        session = Session(
+            master=master,
+            checkpoint=checkpoint,
+            settings=_settings(settings),
+            autostart=False,
+        )
+        stop = _Stop()
+        try:
+            for parsed in cql.parse_script(text):
+                show(session.execute(cql.bind(parsed, session.catalog)), out)
+            if not session.catalog.queries:
+                raise ConfigError(
+                    f"a script to run must create at least one query, but {script} creates none; "
+                    f"add CREATE QUERY name AS SELECT …"
+                )
+            err.print("[dim]starting Spark …[/]" if err.is_terminal else "starting Spark")
+            session.start()
+            _watch(session, script.name, once, stop)
+        finally:
+            session.close()
+
+
+class _Stop:
+    """Turns SIGINT and SIGTERM into a wish: the batch under way is finished first."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: Any) -> None:
+        self.wanted = True
+
+
+def _watch(session: Session, title: str, once: bool, stop: _Stop) -> None:
+    pipeline = session.pipeline
+    with LiveTable(session, err, title) as table:
+        while not stop.wanted:
+            session.check()
+            if pipeline.ended or (once and pipeline.caught_up):
+                break
+            table.tick()
+            time.sleep(0.05)
+        session.stop()
+        session.check()
+    if stop.wanted and not pipeline.ended:
+        err.print("stopped; the same command with the same --checkpoint goes on from here")
+
+
+@app.command()
+def check(script: Script, settings: Settings = None) -> None:
+    """Parse and plan a script without running it."""
+    with _errors():
+        session = _planned(script, settings)
+        for name in session.catalog.queries:
+            session.query(name).explain()
+        counts = [
+            f"{len(found)} {kind if len(found) == 1 else plural}"
+            for kind, plural in (
+                ("stream", "streams"),
+                ("table", "tables"),
+                ("sink", "sinks"),
+                ("view", "views"),
+                ("query", "queries"),
+            )
+            if (found := session.catalog.of_kind(kind))
+        ]
+        out.print(f"{script}: {', '.join(counts) or 'nothing declared'}; all can be planned")
+
+
+@app.command()
+def explain(
+    script: Script,
+    query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
+    level: Annotated[str, typer.Option(help="logical, optimized, physical or all.")] = "all",
+    settings: Settings = None,
+) -> None:
+    """Show the plans of a script's queries."""
+    with _errors():
+        session = _planned(script, settings)
+        handles = [session.query(query)] if query else list(session.handles())
+        for handle in handles:
+            out.print(f"[bold]query {handle.name}[/]")
+            out.print(handle.explain(level), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def cat(
+    folder: Annotated[Path, typer.Argument(help="A sink's folder.", show_default=False)],
+) -> None:
+    """Print the committed rows of a sink as JSON lines, in order of time."""
+    with _errors():
+        if not folder.is_dir():
+            raise DataError(f"a sink's folder must exist, got '{folder}'")
+        try:
+            for row in read_committed(folder):
+                sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            sys.stderr.close()
+
+
+@app.command()
+def sql(
+    script: Annotated[Path | None, typer.Argument(help="A script to run first.")] = None,
+    master: Master = None,
+    checkpoint: CheckpointFolder = None,
+    settings: Settings = None,
+) -> None:
+    """Open the interactive shell."""
+    with _errors():
+        session = Session(master=master, checkpoint=checkpoint, settings=_settings(settings))
+        try:
+            shell = Shell(session, out)
+            if script is not None:
+                shell.run(_read(script))
+            shell.loop()
+        finally:
+            session.close()
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    out.print(__version__)
+
+
+def _planned(script: Path, settings: list[str] | None) -> Session:
+    session = Session(settings=_settings(settings), autostart=False)
+    for parsed in cql.parse_script(_read(script)):
+        session.execute(cql.bind(parsed, session.catalog))
+    return session
+
+
+def _read(script: Path) -> str:
+    try:
+        return script.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the script must be a text file that can be read, got: {error}") from None
+
+
+def _settings(given: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for item in given or []:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--set must be key=value, got '{item}'")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Print what went wrong, without a stack trace, and end with exit code 1."""
+    try:
+        yield
+    except PenstockError as error:
+        kind = type(error).__name__.removesuffix("Error").lower()
+        err.print(f"[bold red]{kind} error:[/] ", end="")
+        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def main() -> None:
+    """The entry point of the command ``penstock``."""
+    app()
