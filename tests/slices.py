@@ -90,7 +90,7 @@ class Listener:
 
     def take(self, message: Message) -> None:
         if isinstance(message, Heartbeat):
-            assert message.time > self.heartbeat
+            assert message.time >= self.heartbeat
             self.heartbeat = message.time
         elif isinstance(message, Ends):
             for holder, end in zip(message.holder.tolist(), message.end.tolist(), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -14,9 +15,12 @@ import pytest
 
 from penstock import reference
 from penstock.algebra import Node, is_stream
-from penstock.catalog import Catalog, StreamDef, TableDef
+from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef
 from penstock.cql import bind, bind_query, parse_script
 from penstock.cql.statements import Create
+from penstock.cql.syntax import Parsed
+from penstock.model import INF
+from penstock.session import Session
 from penstock.testing import run_local
 
 ROOT = Path(__file__).parent.parent
@@ -117,3 +121,45 @@ def test_queries_match_the_oracle(script: Path) -> None:
     found = run_local(plans, inputs.streams, inputs.tables, cuts=7, shards=2)
     for name in plans:
         assert_answer(name, catalog, found[name])
+
+
+@pytest.mark.spark
+def test_all_queries_in_one_pipeline_match_the_oracle(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with Session(spark, checkpoint=tmp_path, autostart=False) as session:
+        session.sql("CREATE SINK kept USING memory OPTIONS (changes 'intervals')")
+        for script in CITIES:
+            for parsed in parse_script(script.read_text()):
+                if declared(parsed, session.catalog):
+                    continue
+                statement = bind(parsed, session.catalog)
+                assert isinstance(statement, Create)
+                if isinstance(statement.definition, QueryDef):
+                    statement = Create(replace(statement.definition, sink="kept"))
+                session.execute(statement)
+        session.start()
+        assert session.await_end(timeout=200)
+        for name in session.catalog.queries:
+            table = session.query(name).rows()
+            assert_answer(name, session.catalog, with_times(table))
+
+
+def declared(parsed: Parsed, catalog: Catalog) -> bool:
+    """Whether another script has declared the same stream; the text must be the same too."""
+    known = {stream.sql for stream in catalog.streams.values()}
+    return parsed.sql in known
+
+
+def with_times(table: pa.Table) -> list[Any]:
+    """Return the rows of a memory sink as ``(values, start, end)`` with plain times."""
+    plain = [
+        (c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c).to_pylist()
+        for c in table.columns
+    ]
+    stream = table.column_names[-1] == "_time"
+    rows = list(zip(*plain, strict=True))
+    if stream:
+        return [(row[:-1], row[-1], INF) for row in rows]
+    return [(row[:-2], row[-2], INF if row[-1] is None else row[-1]) for row in rows]

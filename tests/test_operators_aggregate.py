@@ -60,7 +60,7 @@ def total(numbers: list[float]) -> float:
     try:
         return float(exact)
     except OverflowError:
-        return math.copysign(math.inf, exact)
+        return math.inf if exact > 0 else -math.inf
 
 
 def spread(name: str, numbers: list[float]) -> float | None:

@@ -7,7 +7,6 @@ two ways to cut the input into batches.  ``PENSTOCK_EXAMPLES`` sets the number o
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 
@@ -16,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.algebra import NODES, Distinct, Node, Project, Window, is_stream
-from penstock.model import MIN_TIME
 from penstock.physical.planner import lower
 from penstock.reference import (
     MEANINGS,
@@ -24,13 +22,12 @@ from penstock.reference import (
     accept,
     from_intervals,
     relation,
-    snapshot_at,
-    stream,
     to_intervals,
 )
-from penstock.reference_expr import canonical, compare
+from penstock.reference_expr import canonical
 from penstock.testing import run_local
 from tests import strategies as make
+from tests.comparison import check_answer
 from tests.golden_runner import FOLDER
 from tests.strategies import SCANS, Data
 
@@ -70,44 +67,7 @@ def truth(data: Data) -> Inputs:
 
 def check(plan: Node, data: Data, **options) -> None:
     """Compare the engine's answer to a plan with the oracle's."""
-    rows = run(plan, data, **options)
-    if is_stream(plan):
-        found = Counter((start, values) for values, start, _ in rows)
-        by_time: dict[int, tuple[Counter, Counter]] = {}
-        for side, elements in enumerate((found, stream(plan, truth(data)))):
-            for (time, values), count in elements.items():
-                by_time.setdefault(time, (Counter(), Counter()))[side][values] += count
-        for time, (engine, oracle) in sorted(by_time.items()):
-            same_bag(engine, oracle, time)
-        return
-    engine_steps, oracle_steps = from_intervals(rows), relation(plan, truth(data))
-    instants = {time for steps in (engine_steps, oracle_steps) for time, _ in steps}
-    instants |= {start for _, start, _ in rows} | {end for _, _, end in rows}
-    for time in sorted(instants | {time - 1 for time in instants if time > MIN_TIME}):
-        same_bag(snapshot_at(engine_steps, time), snapshot_at(oracle_steps, time), time)
-
-
-def same_bag(engine: Counter, oracle: Counter, time: int) -> None:
-    """Fail unless the bags are equal; floats may differ by a rounding."""
-    if engine == oracle:
-        return
-    extra = sorted((engine - oracle).elements(), key=repr)
-    missing = sorted((oracle - engine).elements(), key=repr)
-    for row in list(missing):
-        match = next((r for r in extra if close(r, row)), None)
-        if match is not None:
-            extra.remove(match)
-            missing.remove(row)
-    assert (extra, missing) == ([], []), f"at {time}: engine only {extra}, oracle only {missing}"
-
-
-def close(a: tuple, b: tuple) -> bool:
-    return all(
-        math.isclose(x, y, rel_tol=1e-12, abs_tol=1e-10)
-        if isinstance(x, float) and isinstance(y, float)
-        else compare(x, y) == 0
-        for x, y in zip(a, b, strict=True)
-    )
+    check_answer(plan, run(plan, data, **options), truth(data))
 
 
 # One window, one operator

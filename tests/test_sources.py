@@ -21,6 +21,7 @@ from penstock.config import Config
 from penstock.errors import ConfigError, DataError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
+from penstock.spark.failures import root_cause
 from penstock.spark.positions import Position, ReplayFiles
 from penstock.spark.readers import FOLDER_ORDINAL, arrival_order, read_native, read_slice
 from penstock.spark.readers.base import from_json, open_input, to_json
@@ -544,8 +545,11 @@ def test_changed_files_stop_a_restart(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="stopped on purpose"):
         run.start(definition, fail_at=1).awaitTermination(60)
     numbers(path, 0, 29)
-    with pytest.raises(Exception, match="must stay as they were when its checkpoint was made"):
+    with pytest.raises(Exception, match="must stay as they were") as caught:
         run.start(definition).awaitTermination(60)
+    told = root_cause(caught.value)
+    assert isinstance(told, DataError)
+    assert str(told).endswith("start with a new checkpoint")
 
 
 @pytest.mark.spark

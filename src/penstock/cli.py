@@ -106,8 +106,7 @@ def _watch(session: Session, title: str, once: bool, stop: _Stop) -> None:
 @app.command()
 def check(script: Script, settings: Settings = None) -> None:
     """Parse and plan a script without running it."""
-    with _errors():
-        session = _planned(script, settings)
+    with _errors(), _planned(script, settings) as session:
         for name in session.catalog.queries:
             session.query(name).explain()
         counts = [
@@ -132,8 +131,7 @@ def explain(
     settings: Settings = None,
 ) -> None:
     """Show the plans of a script's queries."""
-    with _errors():
-        session = _planned(script, settings)
+    with _errors(), _planned(script, settings) as session:
         handles = [session.query(query)] if query else list(session.handles())
         for handle in handles:
             out.print(f"[bold]query {handle.name}[/]")

@@ -9,6 +9,7 @@ s.query("athens").await_end()
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -26,7 +27,7 @@ from penstock.builder import Relation
 from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef
 from penstock.config import Config
 from penstock.cql import statements
-from penstock.errors import PenstockError, QueryError
+from penstock.errors import PenstockError, QueryError, StateError
 from penstock.expr import functions
 from penstock.expr.types import type_name
 from penstock.model import MIN_TIME, TIMESTAMP, Field, Schema
@@ -70,7 +71,8 @@ class Session:
         self._spark = spark
         self._master = master
         self._temporary = checkpoint is None
-        self._folder = str(checkpoint) if checkpoint else tempfile.mkdtemp(prefix="penstock-")
+        self._checkpoint = None if checkpoint is None else str(checkpoint)
+        self._closed = False
         self._pipeline: Pipeline | None = None
         self._delivery: Delivery | None = None
         self._handles: dict[str, QueryHandle] = {}
@@ -86,14 +88,18 @@ class Session:
         text.
         """
         result: Any = None
+        runs = False
         for parsed in cql.parse_script(text):
-            result = self.execute(cql.bind(parsed, self.catalog))
-        if self.autostart:
+            statement = cql.bind(parsed, self.catalog)
+            result = self.execute(statement)
+            runs |= isinstance(result, QueryHandle) and not isinstance(statement, statements.Pause)
+        if self.autostart and runs:
             self.start()
         return result
 
     def execute(self, statement: statements.Statement) -> Any:
         """Carry out one bound statement, without starting the pipeline."""
+        self._check_open()
         match statement:
             case statements.Create(definition, if_not_exists):
                 return self._create(definition, if_not_exists)
@@ -119,6 +125,7 @@ class Session:
 
     def register(self, name: str, node: Node, into: str | None = None) -> QueryHandle:
         """Add a query whose plan was built in Python, and start it."""
+        self._check_open()
         handle: QueryHandle = self._create(QueryDef(name, node, into), False)
         if self.autostart:
             self.start()
@@ -148,6 +155,7 @@ class Session:
         self._spool(stream).finish()
 
     def _spool(self, stream: str) -> Spool:
+        self._check_open()
         definition: StreamDef = self.catalog.get("stream", stream)
         if definition.format.lower() != "memory":
             raise QueryError(
@@ -160,6 +168,13 @@ class Session:
         folder = Path(self._folder, "spool", stream)
         folder.mkdir(parents=True, exist_ok=True)
         return str(folder)
+
+    @property
+    def _folder(self) -> str:
+        """The checkpoint folder; a temporary one is made when it is first needed."""
+        if self._checkpoint is None:
+            self._checkpoint = tempfile.mkdtemp(prefix="penstock-")
+        return self._checkpoint
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -174,6 +189,7 @@ class Session:
     def pipeline(self) -> Pipeline:
         """The pipeline; made when it is first needed."""
         if self._pipeline is None:
+            self._check_open()
             self._delivery = Delivery(str(Path(self._folder).absolute() / "segments"))
             self._pipeline = Pipeline(
                 self.spark,
@@ -187,17 +203,23 @@ class Session:
         return self._pipeline
 
     def start(self) -> None:
-        """Run every query that was created."""
+        """Run every query that was created; one that cannot be run is dropped."""
+        self._check_open()
         if not self.catalog.queries:
             return
         pipeline = self.pipeline
         pipeline.streams.update({d.name: d for d in self.catalog.streams.values()})
         pipeline.tables.update({d.name: d for d in self.catalog.tables.values()})
-        for name, definition in self.catalog.queries.items():
+        for name, definition in list(self.catalog.queries.items()):
             if definition.name not in pipeline.queries:
                 handle = self._handles[name]
-                self._open_outlets(definition, handle)
-                pipeline.add(definition.name, definition.plan, handle.mode)
+                try:
+                    pipeline.check(definition.name, definition.plan, handle.mode)
+                    self._open_outlets(definition, handle)
+                    pipeline.add(definition.name, definition.plan, handle.mode)
+                except PenstockError:
+                    self._drop("query", name, if_exists=True)
+                    raise
         pipeline.start()
 
     def await_end(self, timeout: float | None = None) -> bool:
@@ -210,6 +232,7 @@ class Session:
             self.check()
             if self._pipeline is None or self._pipeline.ended:
                 self.stop()
+                self.check()  # the last batch may have failed to reach its sinks
                 return True
             if deadline is not None and time.monotonic() > deadline:
                 return False
@@ -236,12 +259,19 @@ class Session:
 
     def close(self) -> None:
         """Stop, close sinks, and remove a temporary checkpoint. A given Spark is left alone."""
+        if self._closed:
+            return
+        self._closed = True
         if self._pipeline is not None:
             self._pipeline.close()
         if self._delivery is not None:
             self._delivery.close()
-        if self._temporary:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._temporary and self._checkpoint is not None:
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError("a session must be open to be used, but it is closed; make a new one")
 
     def __enter__(self) -> Session:
         return self
@@ -259,7 +289,7 @@ class Session:
     def _create(self, definition: Any, if_not_exists: bool) -> Any:
         kind = type(definition).__name__.removesuffix("Def").lower()
         if if_not_exists and definition.name.lower() in self.catalog.of_kind(kind):
-            return None
+            return self._handles.get(definition.name.lower()) if kind == "query" else None
         if isinstance(definition, StreamDef):
             check_stream(definition)
         if isinstance(definition, SinkDef):
@@ -301,9 +331,7 @@ class Session:
         _ = self.pipeline
         assert self._delivery is not None
         schema = definition.plan.schema
-        sink = self._open(
-            definition.sink, definition.name, handle.mode, schema, handle.timestamps
-        )
+        sink = self._open(definition.sink, definition.name, handle.mode, schema, handle.timestamps)
         handle.sink = sink
         self._delivery.outlets[definition.name] = Outlet(
             schema, handle.mode, handle.timestamps, sink
@@ -344,8 +372,9 @@ class Session:
             handle = self._handles.pop(name.lower())
             if self._pipeline is not None and handle.name in self._pipeline.queries:
                 self._pipeline.drop(handle.name)
-                assert self._delivery is not None
-                self._delivery.outlets.pop(handle.name).sink.close()
+            outlets = {} if self._delivery is None else self._delivery.outlets
+            if handle.name in outlets:
+                outlets.pop(handle.name).sink.close()
 
     def _show(self, kind: str) -> pa.Table:
         if kind == "functions":
@@ -364,7 +393,7 @@ class Session:
     def _describe(self, name: str, kind: str) -> pa.Table:
         definition = self.catalog.get(kind, name)
         if kind == "sink":
-            options = dict(definition.options)
+            options = {k: "***" if _SECRET.search(k) else v for k, v in definition.options.items()}
             return pa.table({"option": list(options), "value": [str(v) for v in options.values()]})
         schema = definition.schema if kind in ("stream", "table") else definition.plan.schema
         return pa.table(
@@ -374,6 +403,8 @@ class Session:
     def _explain(self, level: str, node: Node, name: str | None) -> str:
         return "\n".join(_explanation(self, level, node, name or "the query"))
 
+
+_SECRET = re.compile(r"password|secret|token|credential|access.?key|jaas", re.IGNORECASE)
 
 REJECTED_SCHEMA = Schema(
     (
@@ -386,6 +417,9 @@ REJECTED_SCHEMA = Schema(
 
 
 def _explanation(session: Session, level: str, node: Node, name: str) -> list[str]:
+    levels = ("logical", "optimized", "physical", "all")
+    if level not in levels:
+        raise QueryError(f"the level of EXPLAIN must be one of {', '.join(levels)}, got '{level}'")
     lines = []
     plans = {d.name: d.plan for d in session.catalog.queries.values()} | {name: node}
     if session.config["rules"]:
@@ -505,9 +539,11 @@ class QueryHandle:
 
 
 def _digests(pipeline: Pipeline, query: str) -> set[str]:
-    """Return the digests of the operators that a query uses."""
-    whole = pipeline.plan()
+    """Return the digests of the operators that a query uses; a running batch is not waited for."""
+    whole = pipeline.last_plan
     found: set[str] = set()
+    if whole is None:
+        return found
     todo = [a.node for a in whole.answers if a.query == query]
     while todo:
         node = whole.nodes[todo.pop()]

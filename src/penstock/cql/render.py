@@ -226,7 +226,7 @@ def describe(node: Node) -> str:
 def _(node: Scan) -> str:
     where = ""
     if node.predicate is not None:
-        where = f" where {expr_text(node.predicate, ())}"
+        where = f" where {expr_text(node.predicate)}"
     if node.narrowed_time is None:
         where = f" time {node.schema[node.time].name}{where}"
     return f"Scan {node.stream} ({', '.join(node.schema.names)}){where}"

@@ -96,7 +96,7 @@ def _hash(column: pa.Array, lane: int) -> U64:
     elif pa.types.is_large_string(kind):
         values = _hash_bytes(column.cast(pa.string()), lane)
     else:
-        values = _mix(_integers(column) * np.uint64(2) + _LANES[lane])
+        values = _mix(_integers(column) + _LANES[lane])  # one to one: no two numbers collide
     if nulls is not None:
         values = np.where(nulls, _NULL, values)
     return values

@@ -57,8 +57,12 @@ def ordered(column: pa.Array) -> pa.Array:
     if pa.types.is_boolean(kind):
         numbers = to_mask(column).astype(np.int64)
     else:
+        if pa.types.is_date32(kind):
+            column = column.view(pa.int32())
+        elif pa.types.is_timestamp(kind):
+            column = column.view(pa.int64())
         if missing is not None:
-            column = column.fill_null(pa.scalar(0, pa.int64()).cast(kind))
+            column = column.fill_null(0)
         if pa.types.is_floating(kind):
             doubles = to_numpy(column).astype(np.float64) + 0.0
             doubles[np.isnan(doubles)] = np.nan

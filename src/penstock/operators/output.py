@@ -5,8 +5,8 @@
   it is told; when the input is over, what is still open is valid for ever;
 * ``log``: births and deaths with their sign, +1 or -1, as one more column; equal values that are
   born and die at one instant cancel.  A row that is valid for ever has no death;
-* ``view``: the snapshot at ``as_of = min(until - 1, now)``, whole, whenever it may differ from
-  the last one.
+* ``view``: the snapshot at ``as_of = min(until - 1, now)``, whole, whenever that instant moves on.
+  All shards have the same heartbeat, so together their parts are the whole view.
 
 The first two cost what they emit, the log keeps the mortal rows by their ends, the view all rows.
 """
@@ -87,15 +87,10 @@ class OutputOperator(SlicedOperator):
     def _view(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
         died = self._lives.turn(born, ends, until)
         numbers = self.context.state.numbers
-        if len(born) or len(died):
-            numbers["changed"] = 1
         as_of = min(until - 1, self.context.now)
         if as_of <= self.as_of and "as_of" in numbers:
             return  # that instant was final when it was shown
         self.as_of = numbers["as_of"] = max(as_of, since - 1, MIN_TIME)
-        if not numbers.get("changed"):
-            return
-        numbers["changed"] = int((born.start > self.as_of).any() or (died.end > self.as_of).any())
         rows = Batch.concat([died, self._lives.live()])
         shown = rows.take((rows.start <= self.as_of) & (rows.end > self.as_of))
         yield _timed(shown, shown.start)

@@ -109,10 +109,10 @@ class SessionWindowOperator(SlicedOperator):
         continues = before.found & (plus(before.last, self._gap) > time[first])
         cut[first] = True
         begin = np.flatnonzero(cut)
-        last = time[np.append(begin[1:], len(time)) - 1]
+        last = time[np.append(begin, len(time))[1:] - 1]
         end = plus(last, self._gap)
         first_session = np.searchsorted(begin, first)
-        last_session = np.append(first_session[1:], len(begin)) - 1
+        last_session = np.append(first_session, len(begin))[1:] - 1
 
         # sessions that stay open: the last of a group whose end is not known
         known = np.ones(len(begin), bool)
@@ -156,7 +156,7 @@ class SessionWindowOperator(SlicedOperator):
     def _ring(self, groups: _Groups, until: int) -> Ends:
         """Set new alarms, tell the sessions whose alarm rings and is still true; write the state.
 
-        Groups of the slice have been seen to: an alarm of theirs that rings now is not true any more.
+        Groups of the slice have been seen to: if an alarm of theirs rings now, it is not true.
         """
         rung = self._alarms.turn(groups.alarms, Ends(), until)
         keys = Keys(to_numpy(rung.columns[0]), to_numpy(rung.columns[1]))

@@ -25,6 +25,7 @@ import pyarrow as pa
 from penstock.errors import InternalError
 from penstock.kernels.changes import cancel, net_changes, shared_times, without_ghosts
 from penstock.kernels.keys import Keys, codes, hash_columns
+from penstock.kernels.steps import group_starts
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.runs.lifetimes import Lifetimes
@@ -104,9 +105,10 @@ class ToStreamOperator(SlicedOperator):
     def _at_changes(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
         died = self._lives.turn(born, ends, until)
         born_stay, died_stay = net_changes(born, died)
-        times = np.unique(np.concatenate([born.start[born_stay], died.end[died_stay]]))
+        times = np.sort(np.concatenate([born.start[born_stay], died.end[died_stay]]))
         if len(times) == 0:
             return
+        times = times[group_starts(times)]
         rows = _all_lives(died, self._lives.live())
         first = np.searchsorted(times, rows.start)
         last = np.searchsorted(times, rows.end)

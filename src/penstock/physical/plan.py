@@ -38,8 +38,9 @@ SPREAD = Exchange("spread")
 class Source:
     """What is packed of a stream or table: some columns of the rows that pass a predicate.
 
-    ``since`` is the time below which elements are not seen, for queries that were added later; the
-    table of such a query is a source of its own, because its rows are sent once.
+    ``since`` is the time below which elements of a stream are not seen, for queries that were added
+    later.  Of a table it is the batch in which its rows are sent: a query that was added later has
+    a source of its own.
     """
 
     kind: str  # 'stream' or 'table'

@@ -63,12 +63,16 @@ from penstock.windows import WindowSpec
 
 @dataclass(frozen=True)
 class Query:
-    """A query to be planned: ``since`` is the time from which it sees its streams (None: ever)."""
+    """A query to be planned: ``since`` is the time from which it sees its streams (None: ever).
+
+    ``batch`` is the first batch that it takes part in: the one in which its tables are sent.
+    """
 
     name: str
     plan: Node
     mode: str = "intervals"
     since: int | None = None
+    batch: int = 0
 
 
 def plan(queries: Sequence[Query], config: Config, numbers: dict[str, int]) -> PhysicalPlan:
@@ -76,7 +80,7 @@ def plan(queries: Sequence[Query], config: Config, numbers: dict[str, int]) -> P
     planner = Planner(config, dict(numbers))
     answers = []
     for query in queries:
-        planner.since = query.since
+        planner.since, planner.batch = query.since, query.batch
         node = planner.lower(canonical(query.plan))
         mode = query.mode if not algebra.is_stream(query.plan) else "stream"
         answers.append(Answer(query.name, planner.output(query.name, node, mode), mode))
@@ -92,21 +96,23 @@ class Planner:
         self.config = config
         self.numbers = numbers
         self.since: int | None = None
+        self.batch = 0
         self.nodes: list[PhysicalNode] = []
         self.channels: list[Channel] = []
         self._by_digest: dict[str, int] = {}
-        self._memo: dict[tuple[Node, int | None], int] = {}
+        self._memo: dict[tuple[Node, int | None, int], int] = {}
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
-        key = (node, self.since)
+        key = (node, self.since, self.batch)
         if key not in self._memo:
             self._memo[key] = lower(node, self)
         return self._memo[key]
 
     def source(self, kind: str, name: str, columns: tuple[int, ...], schema: Schema,
                predicate: Expr | None) -> int:  # fmt: skip
-        source = Source(kind, name, columns, predicate, self.since)
+        since = self.since if kind == "stream" else self.batch
+        source = Source(kind, name, columns, predicate, since)
         return self._add(
             PhysicalNode(
                 digest=_digest("source", source),
@@ -229,7 +235,7 @@ class Planner:
             where,
             f"Output {query} ({mode})",
             "",
-            identity=(query, self.since),
+            identity=(query, self.since, self.batch),
         )
 
     def _needs(self, producer: int, demand: Exchange | None) -> Exchange | None:

@@ -130,11 +130,12 @@ def source_beats(
 ) -> dict[str, int]:
     """Return the heartbeat of every stream after a batch.
 
-    A stream that is idle and still silent is passed over: it takes the minimum of the others.
+    A stream that is idle and still silent is passed over: it takes the minimum of the others that
+    have not ended, for the end of another stream says nothing about this one.
     """
     beats = {**before, **fresh}
     silent = {name for name in idle if name not in fresh}
-    others = [beat for name, beat in beats.items() if name not in silent]
+    others = [beat for name, beat in beats.items() if name not in silent and beat < INF]
     if others:
         for name in silent:
             beats[name] = max(beats.get(name, MIN_TIME), min(others))

@@ -29,8 +29,9 @@ class Merging:
         if self.strategy == "maxfanin":
             return (max(0, count - self.fan_in), count) if count % self.fan_in == 0 else None
         first = count - 1
-        total = sizes[-1]
-        while first > 0 and sizes[first - 1] < 2 * total:
-            first -= 1
-            total += sizes[first]
+        younger = sizes[-1]
+        for i in range(count - 2, -1, -1):  # the oldest run that is not twice all younger ones
+            if sizes[i] < 2 * younger:
+                first = i
+            younger += sizes[i]
         return (first, count) if count - first >= min(self.fan_in, 4) else None

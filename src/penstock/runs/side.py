@@ -35,8 +35,8 @@ from penstock.model import I64, MIN_TIME, Batch, Ends, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.state import Run, State
 
-_TEXT_LIMIT = 2**31 - 1
-"""Most bytes of text in one Arrow array."""
+_LARGEST = 1 << 30
+"""Most bytes that a merge takes in. It bounds memory, and text within what one array can hold."""
 _WIDE_GAP = 1 << 20
 _SPARSE = 16
 _MOST_TABLES = 8
@@ -121,7 +121,7 @@ class _ToldList:
 
 
 def _flags(holder: I64) -> list[tuple[int, Mask]]:
-    """Return tables (first number, one flag per number), the last flag false; none if too sparse."""
+    """Return tables (first number, a flag per number, false at the end), none if too sparse."""
     cuts = np.flatnonzero(np.diff(holder) > _WIDE_GAP) + 1
     if len(cuts) >= _MOST_TABLES:
         return []
@@ -231,7 +231,7 @@ class Shelf(ABC):
         chosen = self._merging.choose([piece.live for piece in self.pieces])
         if chosen:
             first, last = chosen
-            while sum(_text_bytes(piece.table) for piece in self.pieces[first:last]) > _TEXT_LIMIT:
+            while sum(piece.table.nbytes for piece in self.pieces[first:last]) > _LARGEST:
                 first += 1
             if last - first > 1:
                 plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]
@@ -499,8 +499,3 @@ class Children(Shelf):
         rows = int(table.num_rows)
         stats = {"turn": self._turn, "dead": 0, "open": rows, "open_end": end}
         return stats | {"closed_end": MIN_TIME}
-
-
-def _text_bytes(table: pa.Table) -> int:
-    """Return the bytes of the largest text column."""
-    return max((c.nbytes for c in table.columns if pa.types.is_string(c.type)), default=0)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from penstock.model import INF, MIN_TIME, TIMESTAMP, Field, Schema, to_numpy
 from penstock.runs.manifest import Manifest
 from penstock.runs.segments import read_segment
-from penstock.spark.sinks import Result, Sink
+from penstock.spark.sinks import BlackholeSink, Result, Sink
 
 
 @dataclass
@@ -45,7 +45,11 @@ class Delivery:
             by_query.setdefault(result["query"], []).append(result)
         for query, results in by_query.items():
             outlet = self.outlets.get(query)
-            if outlet is not None:
+            if outlet is None:
+                continue
+            if isinstance(outlet.sink, BlackholeSink):
+                outlet.sink.count(manifest.batch, sum(r["rows"] for r in results))
+            else:
                 outlet.sink.publish(self._result(query, manifest.batch, outlet, results))
         by_reject: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for reject in manifest.rejects:

@@ -31,9 +31,16 @@ STREAM_SETTINGS = {
 def own_session(master: str | None, config: Config) -> SparkSession:
     """Start (or get) an embedded Spark with settings that are safe on a laptop."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    cores = os.cpu_count() or 1
-    builder = SparkSession.builder.appName("penstock").master(master or f"local[{cores},4]")
+    builder = SparkSession.builder.appName("penstock")
+    for key, value in own_settings(master, config).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def own_settings(master: str | None, config: Config) -> dict[str, str]:
+    """Return the settings of an embedded Spark; without a master it is local, with retries."""
     settings = {
+        "spark.master": master or f"local[{os.cpu_count() or 1},4]",
         "spark.pyspark.python": sys.executable,
         "spark.ui.enabled": str(config["spark.ui"]).lower(),
         "spark.ui.showConsoleProgress": "false",
@@ -54,9 +61,7 @@ def own_session(master: str | None, config: Config) -> SparkSession:
             "spark.driver.host": "127.0.0.1",
             "spark.ui.bindAddress": "127.0.0.1",
         }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return settings
 
 
 def pipeline_session(spark: SparkSession) -> SparkSession:

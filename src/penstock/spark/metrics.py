@@ -45,6 +45,11 @@ class Metrics:
             self.rows_out[query] = self.rows_out.get(query, 0) + rows
         self._recent.append((time.monotonic(), came, left))
 
+    @property
+    def ended_at(self) -> list[float]:
+        """When the last batches ended, by the monotonic clock."""
+        return [ended for ended, _, _ in self._recent]
+
     def rate_in(self) -> float:
         """Return rows per second over the last batches."""
         return self._rate([came for _, came, _ in self._recent])

@@ -43,13 +43,17 @@ from penstock.spark.tasks import Job, pack_task, stage_task
 
 @dataclass
 class Running:
-    """A query of the pipeline: its plan, how it is delivered, and since when its answers hold."""
+    """A query of the pipeline: its plan, how it is delivered, and since when its answers hold.
+
+    ``since`` is a time of its streams, ``batch`` the first batch that it took part in.
+    """
 
     name: str
     node: Node
     mode: str
     streams: frozenset[str]
     since: int | None = None
+    batch: int = 0
     paused: bool = False
     planned: bool = False
 
@@ -74,6 +78,24 @@ class Pipeline:
             self.folder, self.config["fsync"], self.config["retain.manifests"]
         )
         self.checkpoint.lock()
+        try:
+            self._open()
+        except BaseException:
+            self.checkpoint.unlock()
+            raise
+        self._plan: PhysicalPlan | None = None
+        self.last_plan: PhysicalPlan | None = None
+        self._dropped: set[str] = set()
+        self._opened: frozenset[str] = frozenset()
+        self._stream_query: StreamingQuery | None = None
+        self._heard_at: dict[str, float] = {}
+        self._tables: dict[str, Any] = {}
+        self.metrics = Metrics()
+        self.error: BaseException | None = None
+        self._stopping = False
+
+    def _open(self) -> None:
+        """Read the newest manifest, or begin with an empty one."""
         manifest = self.checkpoint.latest()
         shards = self.config["shards"] or self.spark.sparkContext.defaultParallelism
         if manifest is None:
@@ -87,34 +109,31 @@ class Pipeline:
         self.manifest = manifest
         self.shards = manifest.shards
         self._swept = self.checkpoint.sweep(manifest.files())
-        self._plan: PhysicalPlan | None = None
-        self._opened: frozenset[str] = frozenset()
-        self._stream_query: StreamingQuery | None = None
-        self._heard_at: dict[str, float] = {}
-        self._tables: dict[str, Any] = {}
-        self.metrics = Metrics()
-        self.error: BaseException | None = None
-        self._stopping = False
 
     # -- queries ---------------------------------------------------------------------------------
+
+    def check(self, name: str, node: Node, mode: str) -> None:
+        """Check that a query which the checkpoint knows is still the same."""
+        known = self._known(name)
+        if known is not None and known["plan"] != _signature(node, mode):
+            raise StateError(
+                f"query '{name}' must be the one that the checkpoint {self.folder} was made with, "
+                f"but its text or sink mode has changed; give it another name or use another "
+                f"--checkpoint"
+            )
+
+    def _known(self, name: str) -> dict[str, Any] | None:
+        return None if name in self._dropped else self.manifest.queries.get(name)
 
     def add(self, name: str, node: Node, mode: str) -> None:
         """Add a query; it takes part from the next batch on."""
         with self._lock:
+            self.check(name, node, mode)
             running = Running(name, node, mode, algebra.streams_of(node))
-            known = self.manifest.queries.get(name)
+            known = self._known(name)
             if known is not None:
-                if known["plan"] != _signature(node, mode):
-                    raise StateError(
-                        f"query '{name}' must be the one that the checkpoint {self.folder} was "
-                        f"made with, but its text or sink mode has changed; give it another name "
-                        f"or use another --checkpoint"
-                    )
-                running.since, running.paused, running.planned = (
-                    known["since"],
-                    known["paused"],
-                    True,
-                )
+                running.since, running.batch = known["since"], known["batch"]
+                running.paused, running.planned = known["paused"], True
             self.queries[name] = running
             self._plan = None
 
@@ -122,6 +141,7 @@ class Pipeline:
         """Remove a query; its state goes with the next batch."""
         with self._lock:
             del self.queries[name]
+            self._dropped.add(name)
             self._plan = None
 
     def pause(self, name: str) -> None:
@@ -149,11 +169,12 @@ class Pipeline:
         for running in active.values():
             if not running.planned:
                 running.since = self._first_unseen(running.streams)
+                running.batch = self.manifest.batch + 1
                 running.planned = True
         nodes: dict[str, Node] = {n: q.node for n, q in active.items()}
         if self.config["rules"]:
             nodes = optimize(nodes)
-        queries = [Query(n, nodes[n], q.mode, q.since) for n, q in active.items()]
+        queries = [Query(n, nodes[n], q.mode, q.since, q.batch) for n, q in active.items()]
         return plan(queries, self.config, self.manifest.numbers)
 
     def _first_unseen(self, streams: frozenset[str]) -> int | None:
@@ -174,6 +195,7 @@ class Pipeline:
         if not wanted or (self.active and wanted <= self._opened):
             return
         self.stop()
+        self.error = None
         self.delivery.replay(self.manifest)
         frame: DataFrame | None = None
         for name in sorted(wanted | self._opened):
@@ -280,8 +302,7 @@ class Pipeline:
         plan = self.plan()
         before = self.manifest
         idle = self._idle_streams()
-        if not plan.nodes:
-            raise StateError("a pipeline must have at least one active query")
+        self.last_plan = plan
         job = Job(
             batch,
             plan,
@@ -388,6 +409,7 @@ def _described(query: Running) -> dict[str, Any]:
     return {
         "plan": _signature(query.node, query.mode),
         "since": query.since,
+        "batch": query.batch,
         "paused": query.paused,
     }
 

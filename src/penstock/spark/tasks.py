@@ -64,7 +64,7 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
         shard = context.partitionId()
         config = Config(job.settings)
         storage = _storage(job, f"{stage}-{shard}")
-        progress = {name: Progress.of(p) for name, p in job.progress.items()}
+        progress = {name: Progress.of(job.progress.get(name)) for name in job.streams}
         beats = {n: p.heartbeat(job.streams[n].slack) for n, p in progress.items()}
         now = max((p.max_time for p in progress.values()), default=-(2**63))
         parcels = run_stage(

@@ -7,8 +7,8 @@ Rounding is half away from zero *of the number as it is written*: ``round(2.675,
 although the nearest DOUBLE lies below 2.675.  With ``k`` the digits kept, the written number is at
 or above the midpoint ``m = (2k+1) / (2 * 10**n)`` exactly when the DOUBLE is at or above the DOUBLE
 nearest to ``m``, because decimals of at most 15 digits have distinct DOUBLEs and rounding is
-monotone.  Longer numbers take the slow way through `decimal`.  Spark rounds the text that Java makes
-of the number, which before Java 19 is not always the shortest; so rounding stays with Arrow.
+monotone.  Longer numbers take the slow way through `decimal`.  Spark rounds the text that Java
+makes of the number, before Java 19 not always the shortest; so rounding stays with Arrow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sinks: where the answers of queries go, each batch once.
 
 ``jsonl``, ``csv`` and ``parquet`` are folders of committed files; ``console``, ``memory`` and
-``callback`` live in the process; any other name is a format of Spark.
+``callback`` live in the process; ``blackhole`` only counts; any other name is a format of Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from penstock.spark.sinks.base import CHANGES, Result, Sink, check_options, opti
 from penstock.spark.sinks.files import FILE_FORMATS, FileSink, read_committed, sink_folder
 from penstock.spark.sinks.generic import SparkSink
 from penstock.spark.sinks.ledger import Ledger, run_identity
-from penstock.spark.sinks.live import Callback, CallbackSink, ConsoleSink, MemorySink
+from penstock.spark.sinks.live import (
+    BlackholeSink,
+    Callback,
+    CallbackSink,
+    ConsoleSink,
+    MemorySink,
+)
 from penstock.spark.sinks.text import json_lines, json_rows
 
 if TYPE_CHECKING:
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHANGES",
+    "BlackholeSink",
     "Callback",
     "CallbackSink",
     "ConsoleSink",
@@ -45,6 +52,7 @@ _OPTIONS = {
     "console": ("rows", "changes"),
     "memory": ("rows", "changes"),
     "callback": ("changes",),
+    "blackhole": ("changes",),
 }
 
 
@@ -88,6 +96,8 @@ def open_sink(
         return FileSink(definition, query, mode, schema, run_identity(ledger), fsync)
     if kind == "memory":
         return MemorySink(mode, schema, row_limit(definition, None), timestamps)
+    if kind == "blackhole":
+        return BlackholeSink()
     if kind == "console":
         return ConsoleSink(row_limit(definition, 20))
     if kind == "callback":

@@ -54,6 +54,23 @@ class ConsoleSink(Sink):
         Console(file=out).print(printed)
 
 
+class BlackholeSink(Sink):
+    """Takes note of how many rows there were, and nothing else: for measuring."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._last = -1
+
+    def publish(self, result: Result) -> None:
+        """Nothing is read, so nothing is published; see `count`."""
+
+    def count(self, batch: int, rows: int) -> None:
+        """Count the rows of a batch that was not counted before."""
+        if batch > self._last:
+            self._last = batch
+            self.rows += rows
+
+
 class MemorySink(Sink):
     """Keeps the rows of all batches, or the newest ``rows`` of them; of a view the latest."""
 
