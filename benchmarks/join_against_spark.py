@@ -14,12 +14,13 @@ import statistics
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark.sql.functions as F
+import pyspark.sql.functions as F  # noqa: N812
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import track
@@ -117,7 +118,7 @@ def run_penstock(spark: SparkSession, folder: Path, per_batch: int) -> tuple[lis
         session.await_idle()
         session.stop()
         ends = session.pipeline.metrics.ended_at
-        seconds = [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)]
+        seconds = [later - earlier for earlier, later in pairwise(ends)]
         seconds.insert(0, seconds[0])
         return seconds, session.query("pairs").sink.rows
 

@@ -42,10 +42,10 @@ PLOT = OUTPUT / "bearings.png"
 QUERIES = {
     "plant_output": ("the latest row of each turbine, joined with a table", "view"),
     "grid": ("the last 40 readings of the grid frequency", "change log"),
-    "bearings": ("hottest bearing of each plant, 5 minutes in steps of 30 s", "intervals"),
+    "bearings": ("hottest bearing of each plant, 5 minutes by 30 s", "intervals"),
     "energy": ("energy of each region, every 10 minutes", "RSTREAM"),
     "day_shift": ("messages since a landmark, by severity", "view"),
-    "alarms": ("join of two streams: alarms, and the bearing before them", "ISTREAM"),
+    "alarms": ("join of two streams: alarms and the bearing before", "ISTREAM"),
     "unnoticed": ("EXCEPT: hot turbines less those that sent a warning", "intervals"),
     "dips": ("regions whose frequency falls below 49.9 Hz", "ISTREAM"),
     "hottest": ("the five hottest turbines, every minute", "RSTREAM"),
@@ -147,7 +147,7 @@ def reached() -> float:
     """Seconds of event time for which answers are final."""
     found = ALL["hottest"].rows()
     first = START.to_pydatetime()
-    return (clock(found[-1]["_time"]) - first).total_seconds() if found else 0.0
+    return min((clock(found[-1]["_time"]) - first).total_seconds(), LENGTH) if found else 0.0
 
 
 def screen(started: float) -> RenderableType:
@@ -247,7 +247,7 @@ def plot() -> None:
         axes.annotate(
             f"{row['turbine']} {row['code'].lower().replace('_', ' ')}",
             (clock(row["_time"]), row["hottest"]),
-            xytext=(0, 9),
+            xytext=(0, 9 if hot else -16),
             textcoords="offset points",
             ha="center",
             fontsize=8,

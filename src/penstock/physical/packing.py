@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.config import Config
 from penstock.expr.arrow import evaluate_mask
-from penstock.model import I64, INF, MIN_TIME, Batch, Message, one_array, to_numpy
+from penstock.model import I64, INF, MIN_TIME, Batch, Mask, Message, one_array, to_numpy
 from penstock.operators.row_window import RowWindowOperator
 from penstock.physical.fragment import Fragment
 from penstock.physical.parcels import Parcel, address, announce
@@ -79,8 +79,13 @@ class Packer:
         self._with_seq = _channels_with_seq(plan)
         self._fragment = _stage_minus_one(plan, config, self._send)
 
-    def add(self, table: pa.Table, position: I64 | None = None) -> pa.Table:
-        """Pack rows in arrival order; return the late ones."""
+    def add(
+        self, table: pa.Table, position: I64 | None = None, wanted: Mask | None = None
+    ) -> pa.Table:
+        """Pack rows in arrival order; return the late ones.
+
+        Rows that are not ``wanted`` only move the heartbeat: their values are not there.
+        """
         rows = table.num_rows
         if rows == 0:
             return table
@@ -103,9 +108,10 @@ class Packer:
             late=progress.late + late_rows,
         )
         late_table = table.filter(pa.array(late)) if late_rows else table.slice(0, 0)
-        if late_rows:
-            table = table.filter(pa.array(~late))
-            time, position = time[~late], position[~late]
+        keep = ~late if wanted is None else ~late & wanted
+        if not keep.all():
+            table = table.filter(pa.array(keep))
+            time, position = time[keep], position[keep]
         self._emit(table, time, position)
         return late_table
 

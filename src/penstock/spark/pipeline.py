@@ -37,6 +37,7 @@ from penstock.runs.manifest import Checkpoint, Manifest
 from penstock.spark.delivery import Delivery
 from penstock.spark.engine import pipeline_session
 from penstock.spark.metrics import Metrics
+from penstock.spark.pushdown import push_down
 from penstock.spark.sources import is_finite, open_stream, read_table
 from penstock.spark.tasks import Job, pack_task, stage_task
 
@@ -314,6 +315,7 @@ class Pipeline:
             [_only(shard, plan) for shard in before.states],
             idle,
         )
+        frame = push_down(frame, plan, job.streams)
         packed = frame.mapInArrow(pack_task(job), SPARK_SCHEMA)
         tables, parcels = self._new_tables(plan)
         if parcels:

@@ -18,17 +18,19 @@ from pyspark import TaskContext
 from penstock.catalog import StreamDef
 from penstock.config import Config
 from penstock.errors import DataError
-from penstock.expr.nodes import columns_of
-from penstock.model import one_array
+from penstock.model import Mask, one_array, to_mask
 from penstock.physical.packing import Packer, Progress
 from penstock.physical.parcels import Parcel, from_batches, report, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.stage import run_stage
 from penstock.runs.segments import SegmentStorage
+from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
 from penstock.spark.sources import native_column
 
 Batches = Iterator[pa.RecordBatch]
+Part = tuple[int, Slice, Mask | None]
+"""The arrival number of a slice (negative: count on), the slice, and which rows are wanted."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,14 @@ def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel
     final = False
     native = native_column(stream.name)
     if native in rows.column_names and rows.column(native).null_count < rows.num_rows:
-        slices: Iterator[tuple[int, Slice]] = _native_slices(stream, rows, native)
+        slices: Iterator[Part] = _native_slices(stream, rows, native)
     else:
-        slices = _described_slices(stream, rows, _needed_columns(job.plan, stream))
+        columns = None if stream.late is not None else needs_of(job.plan, stream.name)[0]
+        slices = _described_slices(stream, rows, columns)
         final = bool(pc.any(rows.column("final")).as_py())
-    for ordinal, part in slices:
+    for ordinal, part, wanted in slices:
         position = None if ordinal < 0 else part.positions + ordinal
-        late = packer.add(part.table, position)
+        late = packer.add(part.table, position, wanted)
         if late.num_rows and stream.late is not None:
             rejects.append(_set_aside(storage, stream, stream.late, "late", late))
         if part.rejected.num_rows:
@@ -143,36 +146,26 @@ def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel
 
 
 def _described_slices(
-    stream: StreamDef, rows: pa.Table, columns: list[int] | None
-) -> Iterator[tuple[int, Slice]]:
+    stream: StreamDef, rows: pa.Table, columns: frozenset[int] | None
+) -> Iterator[Part]:
     """Read the slices of files that descriptors name, in order of arrival."""
+    needed = None if columns is None else sorted(columns)
     ordered = rows.select(DESCRIPTOR.names).take(pa.array(arrival_order(rows)))
     for d in ordered.to_pylist():
-        for part in read_slice(stream, d["path"], d["first"], d["last"], columns, d["shift"] or 0):
-            yield d["ordinal"], part
+        place = (d["path"], d["first"], d["last"])
+        for part in read_slice(stream, *place, needed, d["shift"] or 0):
+            yield d["ordinal"], part, None
 
 
-def _native_slices(stream: StreamDef, rows: pa.Table, native: str) -> Iterator[tuple[int, Slice]]:
+def _native_slices(stream: StreamDef, rows: pa.Table, native: str) -> Iterator[Part]:
     """Take rows that Spark has parsed, in order of arrival."""
     order = arrival_order(rows)
     struct = one_array(rows.column(native))
     if (np.diff(order) != 1).any():
         struct = struct.take(pa.array(order))
-    yield -1, read_native(stream, struct)
-
-
-def _needed_columns(plan: PhysicalPlan, stream: StreamDef) -> list[int] | None:
-    """Return the columns that anybody reads of a stream; None when all, or when rows are kept."""
-    if stream.late is not None:
-        return None
-    needed: set[int] = {stream.time}
-    for at in plan.sources("stream"):
-        source = plan.nodes[at].source
-        if source is not None and source.name == stream.name:
-            needed |= set(source.columns)
-            if source.predicate is not None:
-                needed |= columns_of(source.predicate)
-    return sorted(needed)
+    part = read_native(stream, struct)
+    at = struct.type.get_field_index(WANTED)
+    yield -1, part, None if at < 0 else to_mask(struct.field(at))[part.positions]
 
 
 def _set_aside(
