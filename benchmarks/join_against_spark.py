@@ -1,9 +1,9 @@
 """Equality join of two Parquet streams: Penstock against Spark's own stream-stream join.
 
 Both sides read the same files on the same Spark with the same number of files per batch, join on
-100,000 keys within 10 s of event time, and count what comes out.  The first batches of each side are
-warm-up; the figure is rows per second over the others, and the ratio of the two.  Both must find the
-same number of pairs.
+100,000 keys within 10 s of event time, and count what comes out.  The first batches of each side
+are warm-up; the figure is rows per second over the others, and the ratio of the two.  Both must
+find the same number of pairs.
 """
 
 from __future__ import annotations

@@ -147,9 +147,9 @@ def test_all_queries_in_one_pipeline_match_the_oracle(
 
 
 def declared(parsed: Parsed, catalog: Catalog) -> bool:
-    """Whether another script has declared the same stream; the text must be the same too."""
-    known = {stream.sql for stream in catalog.streams.values()}
-    return parsed.sql in known
+    """Whether another script has declared the same stream or sink, with the same text."""
+    known = [*catalog.streams.values(), *catalog.sinks.values()]
+    return parsed.sql in {definition.sql for definition in known}
 
 
 def with_times(table: pa.Table) -> list[Any]:

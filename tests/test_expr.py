@@ -702,8 +702,8 @@ def test_casts_of_numbers() -> None:
 def test_casts_to_text() -> None:
     floats = [1.0, 0.001, 1e-4, 1e7, 123456.789, -0.0, 1e300, NAN, -INFINITY, None, 5e-324]
     assert cast(pa.array(floats), STRING) == [
-        "1.0", "0.001", "1.0E-4", "1.0E7", "123456.789", "-0.0", "1.0E300", "NaN", "-Infinity", None,
-        "5.0E-324",
+        "1.0", "0.001", "1.0E-4", "1.0E7", "123456.789", "-0.0", "1.0E300", "NaN", "-Infinity",
+        None, "5.0E-324",
     ]  # fmt: skip
     assert cast(pa.array([0.1, 16777216.0], FLOAT), STRING) == ["0.1", "1.6777216E7"]
     assert cast(pa.array([-5, None]), STRING) == ["-5", None]

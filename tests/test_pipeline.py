@@ -26,7 +26,7 @@ def test_every_query_in_one_pipeline(spark: Any, tmp_path: Path, settings: dict[
     queries = corpus()
     with Session(spark, checkpoint=tmp_path / "checkpoint", settings=settings) as session:
         session.sql(world.declarations() + KEPT)
-        session.sql("".join(f"CREATE QUERY {n} INTO kept AS {q};" for n, q in queries.items()))
+        session.sql("\n".join(f"CREATE QUERY {n} INTO kept AS {q};" for n, q in queries.items()))
         assert session.await_end(timeout=280)
         inputs = world.inputs()
         wrong = {}

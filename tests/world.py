@@ -177,4 +177,4 @@ def corpus() -> dict[str, str]:
         for name, window in WINDOWS.items()
         for use, text in OF_WINDOWS.items()
     }
-    return of_windows | OPERATORS | NESTED
+    return of_windows | {f"of_{name}": text for name, text in (OPERATORS | NESTED).items()}

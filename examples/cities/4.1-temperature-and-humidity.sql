@@ -3,6 +3,8 @@
 -- every city.  With sliding windows over both, join them by city to <timestamp, city, humidity,
 -- temperature>."  Times are seconds; the windows hold the last fifteen minutes.
 
+CREATE SINK screen USING console;
+
 CREATE STREAM s (id INT, sensor INT, city STRING, t BIGINT, stamp STRING, temperature DOUBLE)
   USING replay OPTIONS (path 'examples/cities/data/temperature.txt', rate '500')
   TIMESTAMP BY t;
@@ -11,6 +13,6 @@ CREATE STREAM r (id INT, sensor INT, city STRING, t BIGINT, stamp STRING, humidi
   USING replay OPTIONS (path 'examples/cities/data/humidity.txt', rate '500')
   TIMESTAMP BY t;
 
-CREATE QUERY both AS
+CREATE QUERY both INTO screen AS
   SELECT GREATEST(s.t, r.t) AS t, s.city, r.humidity, s.temperature
   FROM s [RANGE 900] JOIN r [RANGE 900] ON s.city = r.city;

@@ -172,13 +172,12 @@ def _round(value: Any, digits: int = 0) -> Any:
 
 
 def _whole(function: Callable[[Any], int]) -> Callable[[Any], int]:
-    """FLOOR and CEIL give a BIGINT: NaN becomes 0, what is too large the nearest one."""
-    least, most = -(2**63), 2**63 - 1
+    """FLOOR and CEIL give a BIGINT; NaN and what is too large do not fit."""
 
     def apply(value: Any) -> int:
-        if isinstance(value, float) and math.isnan(value):
-            return 0
-        return most if value >= most else least if value <= least else function(value)
+        if isinstance(value, float) and not -(2.0**63) <= value <= 2.0**63:
+            raise DataError(f"a value of type BIGINT must fit it, got {value}")
+        return min(function(value), 2**63 - 1)
 
     return apply
 
@@ -241,9 +240,9 @@ STRICT: dict[str, Callable[..., Any]] = {
     "rtrim": lambda s: s.rstrip(" "),
     "concat": lambda *parts: "".join(parts),
     "substring": _substring,
-    "replace": lambda s, old, new: s.replace(old, new) if old else s,
-    "starts_with": lambda s, prefix: s.startswith(prefix),
-    "ends_with": lambda s, suffix: s.endswith(suffix),
+    "replace": lambda s, old, new="": s.replace(old, new) if old else s,
+    "startswith": lambda s, prefix: s.startswith(prefix),
+    "endswith": lambda s, suffix: s.endswith(suffix),
     "contains": lambda s, part: part in s,
     "like": _like,
 }

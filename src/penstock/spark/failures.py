@@ -7,7 +7,9 @@ import re
 from penstock import errors
 from penstock.errors import InternalError, PenstockError
 
-_OURS = re.compile(r"penstock\.errors\.(\w+): (.*?)(?=\n\s*(?:at |\n|SQLSTATE|Driver stacktrace)|\Z)", re.S)
+_OURS = re.compile(
+    r"penstock\.errors\.(\w+): (.*?)(?=\n\s*(?:at |\n|SQLSTATE|Driver stacktrace)|\Z)", re.S
+)
 
 
 def root_cause(error: BaseException) -> PenstockError:

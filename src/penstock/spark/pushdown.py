@@ -1,9 +1,9 @@
 """Push-down: what a plan needs of the streams that Spark parses itself, as native expressions.
 
 Before rows cross into Python, columns that nobody reads become null and rows that no query wants
-lose all their values but the time.  They are not dropped: late is decided by the times of *all* rows
-(semantics, section 5), so a row that is filtered still moves the heartbeat.  A flag tells which rows
-are wanted.  Expressions are built node by node from the bound tree.
+lose all their values but the time.  They are not dropped: late is decided by the times of *all*
+rows (semantics, section 5), so a row that is filtered still moves the heartbeat.  A flag tells
+which rows are wanted.  Expressions are built node by node from the bound tree.
 """
 
 from __future__ import annotations
