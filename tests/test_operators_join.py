@@ -416,6 +416,23 @@ def test_results_of_one_pair_of_holders_share_a_child() -> None:
     assert told[0].holder.tolist() == [8]
 
 
+def test_a_run_is_dropped_when_the_holder_of_all_its_rows_is_told() -> None:
+    state = State(MemoryStorage())
+    joined = JoinOperator(TYPES, TYPES, (KEY,), (KEY,), None)
+    joined.open(Context(state, merging=Merging("never")))
+    columns = (pa.array(["a"] * 3), pa.array([1, 2, 3]))
+    list(joined.receive(0, Batch.of(columns, [0, 1, 2], None, [7, 7, 7])))
+    for time in (5, 9):
+        if time == 9:
+            list(joined.receive(0, Ends(np.array([7]), np.array([8]))))
+        list(joined.receive(0, Heartbeat(time)))
+        list(joined.receive(1, Heartbeat(time)))
+        joined.close()
+        assert [len(run) for run in state.runs("left")] == ([3] if time == 5 else [])
+        joined.open(Context(state, merging=Merging("never")))
+    assert not state.runs("left.told")
+
+
 def test_a_result_that_is_over_needs_no_holder() -> None:
     joined = JoinOperator(TYPES, TYPES, (KEY,), (KEY,), None)
     joined.open(Context(State(MemoryStorage())))

@@ -60,17 +60,31 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"{hint}known: {listed}" if names else f"{hint}there are none yet"
 
 
+_SHOWN = 120
+"""Most characters of one line that an error shows."""
+
+
 def underline(sql: str, start: int, end: int) -> str:
-    """Return the lines of ``sql`` around ``[start, end)`` with the span underlined."""
+    """Return the line of ``sql`` around ``[start, end)`` with the span underlined.
+
+    Of a very long line only the part around the span is shown.
+    """
     start = max(0, min(start, len(sql)))
     end = max(start + 1, min(end, len(sql)))
-    line_start = sql.rfind("\n", 0, start) + 1
-    line_end = sql.find("\n", start)
-    line_end = len(sql) if line_end < 0 else line_end
+    first = sql.rfind("\n", 0, start) + 1
+    last = sql.find("\n", start)
+    last = len(sql) if last < 0 else last
+    end = max(start + 1, min(end, last))
+    before, after = "", ""
+    if last - first > _SHOWN:
+        if start - first > _SHOWN // 3:
+            first, before = start - _SHOWN // 3, "…"
+        if last - first > _SHOWN:
+            last, after = first + _SHOWN, "…"
+            end = min(end, last)
     number = sql.count("\n", 0, start) + 1
     gutter = f"{number:>4} | "
-    marks = "^" * max(1, min(end, line_end) - start)
     return (
-        f"{gutter}{sql[line_start:line_end]}\n"
-        f"{' ' * (len(gutter) - 2)}| {' ' * (start - line_start)}{marks}"
+        f"{gutter}{before}{sql[first:last]}{after}\n"
+        f"{' ' * (len(gutter) - 2)}| {' ' * (len(before) + start - first)}{'^' * (end - start)}"
     )

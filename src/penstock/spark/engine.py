@@ -30,7 +30,8 @@ STREAM_SETTINGS = {
 
 def own_session(master: str | None, config: Config) -> SparkSession:
     """Start (or get) an embedded Spark with settings that are safe on a laptop."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master is None or master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # data sources look only here
     builder = SparkSession.builder.appName("penstock")
     for key, value in own_settings(master, config).items():
         builder = builder.config(key, value)
@@ -66,6 +67,7 @@ def own_settings(master: str | None, config: Config) -> dict[str, str]:
 
 def pipeline_session(spark: SparkSession) -> SparkSession:
     """Return a session on the same Spark with the settings that a pipeline needs."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     own = spark.newSession()
     for key, value in STREAM_SETTINGS.items():
         own.conf.set(key, value)

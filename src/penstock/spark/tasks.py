@@ -26,6 +26,7 @@ from penstock.physical.stage import run_stage
 from penstock.runs.segments import SegmentStorage
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
+from penstock.spark.readers.base import file_format
 from penstock.spark.sources import native_column
 
 Batches = Iterator[pa.RecordBatch]
@@ -123,8 +124,7 @@ def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel
     if native in rows.column_names and rows.column(native).null_count < rows.num_rows:
         slices: Iterator[Part] = _native_slices(stream, rows, native)
     else:
-        columns = None if stream.late is not None else needs_of(job.plan, stream.name)[0]
-        slices = _described_slices(stream, rows, columns)
+        slices = _described_slices(stream, rows, needs_of(job.plan, stream.name)[0])
         final = bool(pc.any(rows.column("final")).as_py())
     for ordinal, part, wanted in slices:
         position = None if ordinal < 0 else part.positions + ordinal
@@ -146,14 +146,19 @@ def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel
 
 
 def _described_slices(
-    stream: StreamDef, rows: pa.Table, columns: frozenset[int] | None
+    stream: StreamDef, rows: pa.Table, needed: frozenset[int]
 ) -> Iterator[Part]:
-    """Read the slices of files that descriptors name, in order of arrival."""
-    needed = None if columns is None else sorted(columns)
+    """Read the slices of files that descriptors name, in order of arrival.
+
+    Text is parsed whole, so that a row is bad or good whoever reads it; of columnar files, whose
+    values have their types already, only the needed columns are read.
+    """
     ordered = rows.select(DESCRIPTOR.names).take(pa.array(arrival_order(rows)))
     for d in ordered.to_pylist():
         place = (d["path"], d["first"], d["last"])
-        for part in read_slice(stream, *place, needed, d["shift"] or 0):
+        typed = bool(d["path"]) and file_format(stream, d["path"]) in ("parquet", "arrow")
+        columns = sorted(needed) if typed and stream.late is None else None
+        for part in read_slice(stream, *place, columns, d["shift"] or 0):
             yield d["ordinal"], part, None
 
 
