@@ -27,7 +27,7 @@ from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat
 from penstock.operators.base import Context, Operator
 from penstock.operators.row_window import RowWindowOperator
 from penstock.operators.session_window import SessionWindowOperator
-from penstock.operators.time_window import TimeWindowOperator
+from penstock.operators.time_window import TimeWindowOperator, stamp
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
 from penstock.windows import WindowSpec
@@ -344,6 +344,20 @@ def test_time_window(spec: WindowSpec, times: list[int]) -> None:
     got = run(lambda: TimeWindowOperator(spec), feed([cut], True), [INF], Merging())
     wanted = [((g, v), brute_time(t, spec)) for t, g, v in cut]
     assert Counter(got) == Counter((v, *when) for v, when in wanted if when is not None)
+
+
+@pytest.mark.parametrize("origin", [None, -3, 0, 5])
+def test_sliding_time_window_exhaustively(origin: int | None) -> None:
+    times = list(range(-9, 10))
+    for slide in range(1, 6):
+        for size in range(1, 12):
+            spec = WindowSpec(range=size, slide=slide, origin=origin)
+            rows = stamp(batch_of([(t, "a", t) for t in times], None), spec)
+            got = zip(
+                rows.columns[1].to_pylist(), rows.start.tolist(), rows.end.tolist(), strict=True
+            )
+            wanted = [(t, brute_time(t, spec)) for t in times]
+            assert list(got) == [(t, *when) for t, when in wanted if when is not None]
 
 
 def test_time_window_worked_example_and_passing_on() -> None:

@@ -130,15 +130,22 @@ class Steps:
         return np.append(self.begin[1:], len(self)) if len(self) else self.begin
 
     def running(self, ordered: I64) -> I64:
-        """Return the running sum, per code, at the end of each step of changes in event order."""
+        """Return the running sum, per code, at the end of each step of changes in event order.
+
+        The changes are overwritten.
+        """
         if len(self) == 0:
             return np.empty(0, np.int64)
-        total = np.cumsum(ordered)
-        at_end = total[np.append(self.first[1:], len(ordered)) - 1]
+        total: I64 = np.cumsum(ordered, out=ordered)
+        if len(self) < len(ordered):
+            last = np.empty(len(self), np.int64)
+            np.subtract(self.first[1:], 1, out=last[:-1])
+            last[-1] = len(ordered) - 1
+            total = total[last]
         before = np.zeros(len(self.begin), np.int64)
-        before[1:] = at_end[self.begin[1:] - 1]
-        result: I64 = at_end - before[self.code]
-        return result
+        before[1:] = total[self.begin[1:] - 1]
+        total -= np.repeat(before, self.finish - self.begin)
+        return total
 
     def step_of_events(self) -> I64:
         """Return the step of each event, in the order in which the events were given."""

@@ -312,34 +312,39 @@ class AggregateOperator(SlicedOperator):
             else:
                 measure = self._measures[index]
                 results.append(result(call.name, call.type, measure, parts[index], rows))
-        old = steps.old
         there = rows > 0
         if not self._keys:  # from its first row on, the global aggregate is always there
-            there = ~old
+            there[:] = True
             there[steps.begin] = work.found
-        kept_mask = old.copy()
         differs = there[1:] != there[:-1]
         for column in results:
             differs |= column.changes()
-        kept_mask[1:] |= differs & (there[1:] | there[:-1])
-        kept = np.flatnonzero(kept_mask)
-        code, was_old, is_there = steps.code[kept], old[kept], there[kept]
-        last = np.append(was_old[1:], True)
-        until = np.append(steps.time[kept[1:]], INF)
-        finished = was_old & is_there & ~last
+        if not there.all():
+            differs &= there[1:] | there[:-1]
+        changed = np.append(True, differs)
+        changed[steps.begin] = True
+        kept = np.flatnonzero(changed)
+        first = np.searchsorted(kept, steps.begin)  # the old step of each group, among those kept
+        last = np.append(first[1:], len(kept)) - 1
+        time, is_there = steps.time[kept], there[kept]
+        finished = is_there[first] & (first < last)
         if finished.any():
-            yield Ends.of(old_holder[code[finished]], until[finished])
-        emitted = is_there & ~was_old
-        open_ = emitted & last
-        holder = np.where(was_old, old_holder[code], 0)
+            yield Ends.of(old_holder[finished], time[first[finished] + 1])
+        open_ = is_there[last] & (first < last)
+        holder = np.where(first < last, 0, old_holder)
         holder[open_] = self.context.new_holders(int(open_.sum()))
+        emitted = is_there
+        emitted[first] = False
         if emitted.any():
+            end = np.append(time[1:], INF)
+            end[last] = INF
+            holders = np.zeros(len(kept), np.int64)
+            holders[last[open_]] = holder[open_]
             at = kept[emitted]
-            group = pa.array(code[emitted])
+            group = pa.array(steps.code[at])
             columns = [c.take(group) for c in key_values] + [r.make(at) for r in results]
-            end = np.where(open_, INF, until)[emitted]
-            yield Batch(tuple(columns), steps.time[at], end, holder[emitted])
-        self._keep(work, key_values, holder[last], rows, parts)
+            yield Batch(tuple(columns), time[emitted], end[emitted], holders[emitted])
+        self._keep(work, key_values, holder, rows, parts)
 
     def _keep(
         self,
