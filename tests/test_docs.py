@@ -84,6 +84,11 @@ def test_every_picture_is_drawn_and_shown() -> None:
     assert files == shown == declared
 
 
+def test_first_query_of_the_readme_is_an_example() -> None:
+    first = re.findall(r"```sql\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)[0]
+    assert first == (ROOT / "examples/control_room/alarms.sql").read_text()
+
+
 def test_every_setting_and_clause_is_described() -> None:
     text = LANGUAGE.read_text()
     for word in ("SLACK", "IDLE AFTER", "PRIORITY", "LATE INTO", "ON ERROR", "VALID FROM"):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.algebra import NODES, Distinct, Node, Project, Window, is_stream
+from penstock.algebra import NODES, Distinct, Node, Project, Window, is_stream, streams_of
 from penstock.physical.planner import lower
 from penstock.reference import (
     MEANINGS,
@@ -25,7 +26,7 @@ from penstock.reference import (
     to_intervals,
 )
 from penstock.reference_expr import canonical
-from penstock.testing import run_local
+from penstock.testing import LocalEngine, run_local
 from tests import strategies as make
 from tests.comparison import check_answer
 from tests.golden_runner import FOLDER
@@ -58,7 +59,7 @@ def run(plan: Node, data: Data, *, cuts=1, shards=1, mode="intervals", **options
         mode=mode,
         settings=options,
     )
-    return [(tuple(map(canonical, v)), start, end) for v, start, end in answers["q"]]
+    return answers["q"]
 
 
 def truth(data: Data) -> Inputs:
@@ -133,7 +134,8 @@ def test_cuts_change_not_one_bit(plan, data, cuts, strategy):
     assert first == third
 
 
-def exact(rows: list[tuple], plan: Node) -> list[str]:
+def exact(answer: list[tuple], plan: Node) -> list[str]:
+    rows = [(tuple(map(canonical, v)), start, end) for v, start, end in answer]
     if is_stream(plan):
         return sorted(repr((start, values)) for values, start, _ in rows)
     return [repr(row).replace("-0.0", "0.0") for row in to_intervals(from_intervals(rows))]
@@ -144,7 +146,7 @@ def exact(rows: list[tuple], plan: Node) -> list[str]:
 def test_log_and_intervals_describe_one_relation(plan, data, cuts):
     plan = Distinct(plan) if is_stream(plan) else plan
     state: Counter = Counter()
-    log = run(plan, data, cuts=cuts, mode="log")
+    log = [(tuple(map(canonical, v)), t, e) for v, t, e in run(plan, data, cuts=cuts, mode="log")]
     steps = []
     for time in sorted({start for _, start, _ in log}):
         changes = Counter()
@@ -158,6 +160,41 @@ def test_log_and_intervals_describe_one_relation(plan, data, cuts):
     assert to_intervals(steps) == to_intervals(relation(plan, truth(data)))
 
 
+def feed(engine: LocalEngine, data: Data, draw: Callable) -> None:
+    """Give the engine any number of rows of each stream in each batch, up to their end."""
+    waiting = {name: [v for v, _ in data.streams[name]] for name in engine.streams}
+    while True:
+        rows = {}
+        for name, left in waiting.items():
+            count = draw(st.integers(0, len(left)))
+            rows[name], waiting[name] = left[:count], left[count:]
+        if not any(waiting.values()) and draw(st.booleans()):
+            engine.batch(rows, final=True)
+            return
+        engine.batch(rows)
+
+
+@ORACLE
+@given(make.plans(3), make.data(most=8), st.data(), st.sampled_from([1, 3]))
+def test_streams_that_run_apart(plan, data, source, shards):
+    """Each batch brings any number of rows of each stream; one may be far ahead of another."""
+    engine = LocalEngine({"q": plan}, data.tables, shards=shards, slack=data.slack)
+    feed(engine, data, source.draw)
+    compare_with_oracle(plan, data, engine.answers["q"])
+
+
+@ORACLE
+@given(make.plans(3), make.data(most=8), st.data(), st.sampled_from([1, 3]))
+def test_view_holds_the_current_snapshot(plan, data, source, shards):
+    plan = Distinct(plan) if is_stream(plan) else plan
+    engine = LocalEngine({"q": plan}, data.tables, shards=shards, slack=data.slack, mode="view")
+    feed(engine, data, source.draw)
+    times = [t for name in streams_of(plan) for _, t in data.streams[name]]
+    now = max(times, default=MIN_TIME)
+    shown = Counter(tuple(map(canonical, row)) for row in engine.views["q"])
+    same_bag(shown, snapshot_at(relation(plan, truth(data)), now), now)
+
+
 @ORACLE
 @given(st.lists(make.plans(2), min_size=2, max_size=4), make.data(), make.cuts())
 def test_shared_plans_answer_as_each_alone(plans, data, cuts):
@@ -166,8 +203,7 @@ def test_shared_plans_answer_as_each_alone(plans, data, cuts):
         named, data.streams, data.tables, cuts=cuts, shards=2, settings={}, slack=data.slack
     )
     for name, plan in named.items():
-        rows = [(tuple(map(canonical, v)), start, end) for v, start, end in together[name]]
-        assert exact(rows, plan) == exact(run(plan, data, cuts=cuts, shards=2), plan)
+        assert exact(together[name], plan) == exact(run(plan, data, cuts=cuts, shards=2), plan)
 
 
 @ORACLE

@@ -123,6 +123,8 @@ class Session:
         """Begin a query in Python: a declared stream, table or view."""
         return Relation(self.catalog.relation(name), self)
 
+    table = view = stream
+
     def register(self, name: str, node: Node, into: str | None = None) -> QueryHandle:
         """Add a query whose plan was built in Python, and start it."""
         self._check_open()

@@ -80,7 +80,7 @@ class LocalEngine:
             self.progress[name] = packer.finish(final)
             parcels += packer.parcels()
         beats = {n: p.heartbeat(self.slack) for n, p in self.progress.items()}
-        now = max((p.max_time for p in self.progress.values()), default=MIN_TIME)
+        times = {name: p.max_time for name, p in self.progress.items()}
         for stage in range(self.plan.stages):
             passed: list[Parcel] = []
             for shard in range(self.shards):
@@ -96,7 +96,7 @@ class LocalEngine:
                     self.config,
                     beats,
                     frozenset(),
-                    now,
+                    times,
                 )
             parcels = passed
         self._take_reports(parcels)

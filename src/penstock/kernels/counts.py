@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,11 @@ class Steps:
         mask[self.begin] = True
         return mask
 
+    @cached_property
+    def last(self) -> I64:
+        """Where the last event of each step is in the order."""
+        return np.append(self.first[1:], len(self.order)) - 1
+
     @property
     def finish(self) -> I64:
         """Where the steps of each code end."""
@@ -136,15 +142,12 @@ class Steps:
         """
         if len(self) == 0:
             return np.empty(0, np.int64)
+        heads = self.first[self.begin]
+        sums = np.add.reduceat(ordered, heads)
+        ordered[heads[1:]] -= sums[:-1]  # so that each code begins where nothing has been added
         total: I64 = np.cumsum(ordered, out=ordered)
         if len(self) < len(ordered):
-            last = np.empty(len(self), np.int64)
-            np.subtract(self.first[1:], 1, out=last[:-1])
-            last[-1] = len(ordered) - 1
-            total = total[last]
-        before = np.zeros(len(self.begin), np.int64)
-        before[1:] = total[self.begin[1:] - 1]
-        total -= np.repeat(before, self.finish - self.begin)
+            total = total[self.last]
         return total
 
     def step_of_events(self) -> I64:
@@ -172,28 +175,34 @@ def order_events(code: I64, time: I64, codes_: int) -> Steps:
         base, span = int(real.min()), int(real.max()) - int(real.min()) + 1
     code_bits, index_bits = max(codes_ - 1, 0).bit_length(), max(count - 1, 0).bit_length()
     bits = span.bit_length()
+    key = code.copy()
     if code_bits + bits > 62:
         times = np.unique(real)
-        bits = len(times).bit_length()
-        place = np.searchsorted(times, real)
-    else:
-        place = real - base
-    key = code << bits
-    key[codes_:] |= place + 1
+        bits, base = len(times).bit_length(), 0
+        real = np.searchsorted(times, real)
+    key <<= bits
+    key[codes_:] += real - base
+    key[codes_:] += 1
     if code_bits + bits + index_bits <= 63:
-        packed = np.sort((key << index_bits) | np.arange(count))
-        order = packed & ((1 << index_bits) - 1)
-        key = packed >> index_bits
+        key <<= index_bits
+        key |= np.arange(count)
+        key.sort()
+        order = key & ((1 << index_bits) - 1)
+        key >>= index_bits
     else:
         order = np.argsort(key)
         key = key[order]
     new = np.ones(count, bool)
-    new[1:] = key[1:] != key[:-1]
+    np.not_equal(key[1:], key[:-1], out=new[1:])
     first = np.flatnonzero(new)
-    key = key[first]
+    if len(first) < count:
+        key = key[first]
     step_code = key >> bits
-    place = (key & ((1 << bits) - 1)) - 1
-    step_time = place + base if times is None else np.append(times, 0)[place]
+    step_time = key & ((1 << bits) - 1)
+    step_time += base
+    step_time -= 1
+    if times is not None:
+        step_time = np.append(times, 0)[step_time]
     begin = np.searchsorted(step_code, np.arange(codes_))
     return Steps(order, first, step_code, step_time, begin, key, base, bits, times)
 

@@ -8,11 +8,11 @@ stages, and the rows of answers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.config import Config
-from penstock.model import Batch, Heartbeat, Message
+from penstock.model import MIN_TIME, Batch, Heartbeat, Message
 from penstock.operators.base import Context, Operator
 from penstock.operators.output import OutputOperator
 from penstock.physical.plan import PhysicalPlan
@@ -37,7 +37,7 @@ class Fragment:
         states: dict[str, Any],
         storage: Storage,
         config: Config,
-        now: int,
+        times: Mapping[str, int],
         send: Callable[[int, Message], None],
         deliver: Callable[[int, Batch, OutputOperator], None],
     ) -> None:
@@ -59,6 +59,7 @@ class Fragment:
             node = plan.nodes[at]
             state = State(storage, states.get(node.digest))
             operator = node.build()
+            now = max((times.get(s, MIN_TIME) for s in plan.streams_below(at)), default=MIN_TIME)
             operator.open(Context(state, node.number, shard, now, merging, config["block.rows"]))
             self._operators[at], self._states[at] = operator, state
             self.seconds[at], self.rows_out[at] = 0.0, 0

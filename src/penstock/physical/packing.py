@@ -204,4 +204,4 @@ def _stage_minus_one(plan: PhysicalPlan, config: Config, send: Any) -> Fragment:
     def deliver(*_: Any) -> None:
         raise AssertionError("answers do not leave from the packing stage")
 
-    return Fragment(plan, -1, 0, {}, MemoryStorage(), config, MIN_TIME, send, deliver)
+    return Fragment(plan, -1, 0, {}, MemoryStorage(), config, {}, send, deliver)

@@ -114,6 +114,16 @@ class PhysicalPlan:
     def stages(self) -> int:
         return max((n.stage for n in self.nodes), default=-1) + 1
 
+    def streams_below(self, node: int) -> frozenset[str]:
+        """Return the names of the streams that a node reads, directly or not."""
+        below, waiting = {node}, [node]
+        while waiting:
+            new = {i.producer for i in self.nodes[waiting.pop()].inputs} - below
+            below |= new
+            waiting += new
+        sources = (self.nodes[at].source for at in below)
+        return frozenset(s.name for s in sources if s is not None and s.kind == "stream")
+
     def of_stage(self, stage: int) -> list[int]:
         return [i for i, n in enumerate(self.nodes) if n.stage == stage]
 

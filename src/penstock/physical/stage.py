@@ -34,13 +34,13 @@ def run_stage(
     config: Config,
     beats: Mapping[str, int],
     idle: frozenset[str],
-    now: int,
+    times: Mapping[str, int],
 ) -> Iterator[Parcel]:
     """Run the stage's fragment on the parcels of this shard.
 
     ``states`` are the shard's states by digest.  ``beats`` are the heartbeats that streams had
-    before this batch, ``idle`` the streams that are passed over while they are silent, ``now`` the
-    largest time seen.  Parcels for later stages pass.
+    before this batch, ``idle`` the streams that are passed over while they are silent, ``times``
+    the largest time of each.  Parcels for later stages pass.
     """
     out: list[Parcel] = []
     last_beat: dict[int, int] = {}
@@ -49,13 +49,14 @@ def run_stage(
     rows: list[tuple[int, Message]] = []
     heard: dict[int, list[int]] = {}
     fresh: dict[str, int] = {}
+    latest = dict(times)
     for parcel in parcels:
         if parcel.stage != stage:
             yield parcel
         elif parcel.kind == SOURCE:
             content = read_report(parcel)
             fresh[content["stream"]] = content["beat"]
-            now = max(now, content["now"])
+            latest[content["stream"]] = content["now"]
         elif parcel.kind == BEAT:
             message = decode(BEAT, parcel.blob)
             assert isinstance(message, Heartbeat)
@@ -81,7 +82,7 @@ def run_stage(
         results.append(result)
 
     current = source_beats(beats, fresh, idle)
-    fragment = Fragment(plan, stage, shard, dict(states), storage, config, now, send, deliver)
+    fragment = Fragment(plan, stage, shard, dict(states), storage, config, latest, send, deliver)
     for channel, message in rows:
         fragment.feed(channel, message)
     rows.clear()
@@ -130,12 +131,12 @@ def source_beats(
 ) -> dict[str, int]:
     """Return the heartbeat of every stream after a batch.
 
-    A stream that is idle and still silent is passed over: it takes the minimum of the others that
-    have not ended, for the end of another stream says nothing about this one.
+    A stream that is idle and still silent is passed over: it takes the minimum of the others.  One
+    that was never heard or has ended says nothing about the time that has been reached.
     """
     beats = {**before, **fresh}
     silent = {name for name in idle if name not in fresh}
-    others = [beat for name, beat in beats.items() if name not in silent and beat < INF]
+    others = [beat for name, beat in beats.items() if name not in silent and MIN_TIME < beat < INF]
     if others:
         for name in silent:
             beats[name] = max(beats.get(name, MIN_TIME), min(others))

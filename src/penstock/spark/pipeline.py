@@ -225,6 +225,10 @@ class Pipeline:
         self.stop()
         self.checkpoint.unlock()
 
+    def spark_queries(self) -> list[StreamingQuery]:
+        """Return the streaming queries that Spark runs for this pipeline: one, while it is active."""
+        return list(self._session.streams.active)
+
     @property
     def active(self) -> bool:
         return self._stream_query is not None and self._stream_query.isActive

@@ -69,7 +69,7 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
         storage = _storage(job, f"{stage}-{shard}")
         progress = {name: Progress.of(job.progress.get(name)) for name in job.streams}
         beats = {n: p.heartbeat(job.streams[n].slack) for n, p in progress.items()}
-        now = max((p.max_time for p in progress.values()), default=-(2**63))
+        times = {name: p.max_time for name, p in progress.items()}
         parcels = run_stage(
             job.plan,
             stage,
@@ -81,7 +81,7 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
             config,
             beats,
             job.idle,
-            now,
+            times,
         )
         yield from to_batches(parcels)
         storage.close()

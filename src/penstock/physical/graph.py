@@ -1,0 +1,302 @@
+"""The graph of physical nodes under construction: demands, exchanges, stages, sharing.
+
+An operator asks for a distribution of each input:
+
+* equal keys in one shard (join, aggregate, partitioned windows, sets by all columns),
+* everything in one shard (no keys), or
+* nothing (selection, projection).
+
+A hash by some columns also serves an operator that asks for more columns: rows that agree in all of
+them agree in these.  Where the distribution is not there yet, the input goes through a channel and
+the operator runs one stage later.
+
+Selections and projections over a source run where its rows are packed (stage -1).  A window by time
+over a source stays above the exchange, so that one channel serves every window over the same rows;
+selections and projections above it move below it, which changes nothing: it touches only times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.config import Config
+from penstock.expr.nodes import Expr
+from penstock.model import Schema
+from penstock.operators.base import Operator
+from penstock.operators.output import OutputOperator
+from penstock.operators.time_window import TimeWindowOperator
+from penstock.physical.plan import (
+    SINGLE,
+    SPREAD,
+    Channel,
+    Exchange,
+    Input,
+    PhysicalNode,
+    PhysicalPlan,
+    Source,
+)
+
+
+class Graph:
+    """Builds the graph of one group. Node numbers are stable: holders in the state contain them."""
+
+    def __init__(self, config: Config, numbers: dict[str, int]) -> None:
+        self.config = config
+        self.numbers = numbers
+        self.since: int | None = None
+        self.batch = 0
+        self.nodes: list[PhysicalNode] = []
+        self.channels: list[Channel] = []
+        self._by_digest: dict[str, int] = {}
+
+    def source(self, kind: str, name: str, columns: tuple[int, ...], schema: Schema,
+               predicate: Expr | None) -> int:  # fmt: skip
+        since = self.since if kind == "stream" else self.batch
+        source = Source(kind, name, columns, predicate, since)
+        return self._add(
+            PhysicalNode(
+                digest=_digest("source", source),
+                number=0,
+                stage=-1,
+                types=schema.types,
+                label=f"{kind} {name}",
+                partitioning=None,
+                source=source,
+            )
+        )
+
+    def operator(
+        self,
+        kind: type[Operator],
+        arguments: tuple[Any, ...],
+        producers: Sequence[int],
+        demands: Sequence[Exchange | None],
+        types: Sequence[pa.DataType],
+        partitioning: Exchange | None,
+        label: str,
+        pattern: str,
+        identity: object = None,
+        at_least: int = 0,
+    ) -> int:
+        """Add an operator; ``demands`` say how each input must be distributed (None: any).
+
+        It runs in the earliest stage in which all its inputs can be there, ``at_least`` the given.
+        """
+        needed = [self.needs(p, d) for p, d in zip(producers, demands, strict=True)]
+        stage = at_least
+        for producer, exchange in zip(producers, needed, strict=True):
+            below = self.nodes[producer].stage
+            stage = max(stage, below + (1 if exchange is not None else 0))
+        producers = [self._lifted(p, d, stage) for p, d in zip(producers, demands, strict=True)]
+        needed = [self.needs(p, d) for p, d in zip(producers, demands, strict=True)]
+        inputs = []
+        for producer, exchange in zip(producers, needed, strict=True):
+            if exchange is None and self.nodes[producer].stage < stage:
+                exchange = self.nodes[producer].partitioning or SPREAD  # only carried on
+            channel = None if exchange is None else self._channel(producer, exchange, stage)
+            inputs.append(Input(producer, channel))
+        digest = _digest(
+            kind.__name__,
+            arguments,
+            tuple(self.nodes[p].digest for p in producers),
+            tuple(self.channels[i.channel].exchange if i.channel is not None else None
+                  for i in inputs),
+            identity,
+        )  # fmt: skip
+        return self._add(
+            PhysicalNode(
+                digest=digest,
+                number=0,
+                stage=stage,
+                types=tuple(types),
+                label=label,
+                partitioning=partitioning,
+                operator=kind,
+                arguments=arguments,
+                inputs=tuple(inputs),
+                pattern=pattern,
+            )
+        )
+
+    def stateless(
+        self,
+        kind: type[Operator],
+        arguments: tuple[Any, ...],
+        producer: int,
+        types: Sequence[pa.DataType],
+        partitioning: Exchange | None,
+        label: str,
+        pattern: str,
+    ) -> int:
+        """Add a selection, projection or window by time: in the packing stage if it can be."""
+        node = self.nodes[producer]
+        if node.stage >= 0:
+            return self.operator(
+                kind, arguments, [producer], [None], types, partitioning, label, pattern
+            )
+        if node.operator is TimeWindowOperator and kind is not TimeWindowOperator:
+            # go below the window: it touches only times
+            below = self.stateless(
+                kind, arguments, node.inputs[0].producer, types, partitioning, label, ""
+            )
+            return self.stateless(
+                TimeWindowOperator, node.arguments, below, types, None, node.label, pattern
+            )
+        digest = _digest(kind.__name__, arguments, node.digest)
+        return self._add(
+            PhysicalNode(
+                digest, 0, -1, tuple(types), label, None, None, kind, arguments,
+                (Input(producer),), pattern,
+            )
+        )  # fmt: skip
+
+    def _lifted(self, producer: int, demand: Exchange | None, stage: int) -> int:
+        """Put a window that is still in the packing stage above the exchange, into ``stage``."""
+        node = self.nodes[producer]
+        if node.stage >= 0 or node.operator is not TimeWindowOperator:
+            return producer
+        exchange = demand or SPREAD
+        return self.operator(
+            TimeWindowOperator,
+            node.arguments,
+            [node.inputs[0].producer],
+            [exchange],
+            node.types,
+            exchange if exchange.kind != "spread" else None,
+            node.label,
+            node.pattern,
+            identity=("stage", stage),
+            at_least=stage,
+        )
+
+    def output(self, query: str, producer: int, mode: str) -> int:
+        """Add the node where a query leaves the plan."""
+        node = self.nodes[producer]
+        demand = relaxed(self, producer, all_columns(node.types)) if mode == "log" else None
+        where = node.partitioning if demand is None else self.needs(producer, demand)
+        return self.operator(
+            OutputOperator,
+            (node.types, mode),
+            [producer],
+            [demand],
+            node.types,
+            where,
+            f"Output {query} ({mode})",
+            "",
+            identity=(query, self.since, self.batch),
+        )
+
+    def needs(self, producer: int, demand: Exchange | None) -> Exchange | None:
+        """Return the exchange that an input must go through, or None if it is right already."""
+        node = self.nodes[producer]
+        if node.stage < 0:
+            return demand or SPREAD
+        if demand is None or node.partitioning == demand:
+            return None
+        have = node.partitioning
+        if have is not None and have.kind == "hash" and demand.kind == "hash":
+            return None if set(have.keys) <= set(demand.keys) else demand
+        return demand
+
+    def _channel(self, producer: int, exchange: Exchange, stage: int) -> int:
+        channel = Channel(producer, exchange, stage)
+        if channel not in self.channels:
+            self.channels.append(channel)
+        return self.channels.index(channel)
+
+    def _add(self, node: PhysicalNode) -> int:
+        if node.digest in self._by_digest:
+            return self._by_digest[node.digest]
+        number = self.numbers.setdefault(node.digest, len(self.numbers))
+        self.nodes.append(replace(node, number=number))
+        self._by_digest[node.digest] = len(self.nodes) - 1
+        return len(self.nodes) - 1
+
+
+def reachable(whole: PhysicalPlan) -> PhysicalPlan:
+    """Drop nodes that no answer needs, and renumber."""
+    wanted: set[int] = set()
+    todo = [a.node for a in whole.answers]
+    while todo:
+        at = todo.pop()
+        if at not in wanted:
+            wanted.add(at)
+            todo.extend(i.producer for i in whole.nodes[at].inputs)
+    place = {old: new for new, old in enumerate(sorted(wanted))}
+    used = sorted({i.channel for at in wanted for i in whole.nodes[at].inputs
+                   if i.channel is not None})  # fmt: skip
+    channel_place: dict[int | None, int | None] = {old: new for new, old in enumerate(used)}
+    channel_place[None] = None
+    nodes = tuple(
+        replace(
+            whole.nodes[old],
+            inputs=tuple(
+                replace(i, producer=place[i.producer], channel=channel_place[i.channel])
+                for i in whole.nodes[old].inputs
+            ),
+        )
+        for old in sorted(wanted)
+    )
+    channels = tuple(
+        replace(whole.channels[old], producer=place[whole.channels[old].producer]) for old in used
+    )
+    answers = tuple(replace(a, node=place[a.node]) for a in whole.answers)
+    return PhysicalPlan(nodes, channels, answers, whole.numbers)
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def all_columns(types: Sequence[pa.DataType]) -> Exchange:
+    """Return the distribution in which equal rows meet."""
+    return Exchange("hash", tuple(range(len(types))))
+
+
+def relaxed(graph: Graph, producer: int, demand: Exchange) -> Exchange:
+    """An operator with one input may stay in one shard if its input is there already."""
+    return SINGLE if graph.nodes[producer].partitioning == SINGLE else demand
+
+
+def after(graph: Graph, producer: int, demand: Exchange) -> Exchange:
+    """Return how rows are distributed once the demand is met."""
+    have = graph.nodes[producer].partitioning
+    if have is None or graph.needs(producer, demand) is not None:
+        return demand
+    return have
+
+
+def usable(graph: Graph, producer: int, keys: tuple[int, ...]) -> bool:
+    """Whether a producer's rows are already distributed by some of the keys."""
+    have = graph.nodes[producer].partitioning
+    return have is not None and have.kind == "hash" and set(have.keys) <= set(keys)
+
+
+def translate(keys: tuple[int, ...], here: tuple[int, ...], there: tuple[int, ...]) -> Any:
+    """Return the keys of one side of a join as columns of the other."""
+    return tuple(there[here.index(k)] for k in keys)
+
+
+def aligned(
+    left: Exchange | None,
+    left_keys: tuple[int, ...],
+    right: Exchange | None,
+    right_keys: tuple[int, ...],
+) -> bool:
+    """Whether two hash distributions put matching join keys into the same shard."""
+    if left is None or right is None or left.kind != "hash" or right.kind != "hash":
+        return False
+    if not set(left.keys) <= set(left_keys) or not set(right.keys) <= set(right_keys):
+        return False
+    return tuple(translate(left.keys, left_keys, right_keys)) == right.keys
+
+
+def exact(graph: Graph, producer: int, demand: Exchange) -> Exchange | None:
+    """Demand exactly this distribution: both inputs of an operator must be cut in one way."""
+    node = graph.nodes[producer]
+    return None if node.stage >= 0 and node.partitioning == demand else demand

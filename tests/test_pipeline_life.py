@@ -1,0 +1,257 @@
+"""Queries that come and go while the stream runs, and sessions that stop and go on."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import PenstockError, StateError
+from penstock.model import INF
+from penstock.reference import Inputs, accept, stream
+from penstock.session import QueryHandle, Session
+from penstock.spark.sinks import read_committed
+from tests.comparison import check_answer, interval_rows
+from tests.world import make_world
+
+pytestmark = pytest.mark.spark
+
+PUSHED = """
+CREATE STREAM m (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t SLACK 2;
+CREATE STREAM n (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t;
+CREATE TABLE d (k STRING, label STRING) USING csv OPTIONS (path '{table}');
+CREATE SINK kept USING memory OPTIONS (changes 'intervals');
+"""
+TABLE = [("a", "alpha"), ("b", "beta")]
+
+
+class Pushed:
+    """Pushes rows to memory streams and remembers them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rows: dict[str, list[Any]] = {"m": [], "n": []}
+        self.dice = random.Random("pushed")
+        table = folder / "d.csv"
+        table.write_text("k,label\n" + "".join(f"{k},{v}\n" for k, v in TABLE))
+        self.script = PUSHED.format(table=table)
+
+    def push(self, session: Session, name: str, first: int, last: int) -> None:
+        """Push rows with times from first to last, a little out of order, and wait for them."""
+        slack = 2 if name == "m" else 0
+        rows = []
+        for t in range(first, last):
+            t = max(first, t - self.dice.randint(0, slack))
+            rows.append((self.dice.choice("abc"), self.dice.randint(0, 3), t))
+        self.rows[name] += [(row, row[-1]) for row in rows]
+        session.push(name, rows)
+        session.await_idle()
+
+    def inputs(self, since: int | None = None) -> Inputs:
+        """What the oracle sees, from a time on."""
+        kept = {}
+        for name, slack in (("m", 2), ("n", 0)):
+            elements = accept(self.rows[name], slack)[0]
+            kept[name] = [e for e in elements if since is None or e[1] >= since]
+        return Inputs(kept, {"d": TABLE})
+
+    def check(self, handle: QueryHandle, since: int | None = None) -> None:
+        check_answer(handle.definition.plan, interval_rows(handle.rows()), self.inputs(since))
+
+
+def test_queries_come_and_go(spark: Any, tmp_path: Path) -> None:
+    pushed = Pushed(tmp_path)
+    with Session(spark, settings={"shards": 2}) as session:
+        session.sql(
+            pushed.script
+            + """
+            CREATE QUERY totals INTO kept AS SELECT k, SUM(x) AS s FROM m [RANGE 6] GROUP BY k;
+            CREATE QUERY labels INTO kept AS SELECT x, label FROM m [ROWS 3] JOIN d ON m.k = d.k;
+            CREATE QUERY births INTO kept AS ISTREAM (SELECT k, COUNT(*) AS c FROM m [RANGE 4]
+              GROUP BY k);
+            """
+        )
+        pushed.push(session, "m", 0, 12)
+        totals, labels, births = session.handles()
+        assert totals.status()["since"] is None
+        assert totals.status()["state"] == "running"
+
+        # added: on the same stream, and on a stream and table that are read already or not at all
+        added = session.sql(
+            "CREATE QUERY added INTO kept AS SELECT k, SUM(x) AS s FROM m [RANGE 6] GROUP BY k"
+        )
+        fresh = session.sql(
+            "CREATE QUERY fresh INTO kept AS SELECT x, label FROM n [ROWS 2] JOIN d ON n.k = d.k"
+        )
+        assert len(session.pipeline.spark_queries()) == 1
+        pushed.push(session, "n", 0, 8)
+        pushed.push(session, "m", 12, 20)
+        since = added.status()["since"]
+        assert since == max(t for _, t in pushed.rows["m"] if t < 12) + 1
+        assert fresh.status()["since"] is None
+
+        # paused: nothing is delivered, and what was open is forgotten
+        session.sql("PAUSE QUERY births")
+        seen = births.status()["heartbeat"]
+        assert births.status()["state"] == "paused"
+        delivered = births.rows().num_rows
+        pushed.push(session, "m", 20, 26)
+        assert births.rows().num_rows == delivered
+        session.sql("RESUME QUERY births")
+        pushed.push(session, "m", 26, 34)
+        again = births.status()["since"]
+        assert 20 < again <= 26 + 2
+
+        # dropped, and made again under the same name with another text
+        session.sql("DROP QUERY labels")
+        labels = session.sql("CREATE QUERY labels INTO kept AS SELECT k FROM m [ROWS 1]")
+        pushed.push(session, "m", 34, 40)
+
+        for name in ("m", "n"):
+            session.finish(name)
+        assert session.await_end(timeout=200)
+        pushed.check(totals)
+        pushed.check(added, since)
+        pushed.check(fresh)
+        pushed.check(labels, labels.status()["since"])
+        plan = births.definition.plan
+        before = {k: c for k, c in stream(plan, pushed.inputs()).items() if k[0] < seen}
+        expected = Counter(before) + stream(plan, pushed.inputs(again))
+        found = Counter((t, values) for values, t, _ in interval_rows(births.rows()))
+        assert found == expected
+
+
+def test_all_queries_may_be_paused_or_dropped(spark: Any, tmp_path: Path) -> None:
+    pushed = Pushed(tmp_path)
+    with Session(spark, settings={"shards": 1}) as session:
+        only = session.sql(pushed.script + "CREATE QUERY only INTO kept AS SELECT * FROM m [NOW]")
+        pushed.push(session, "m", 0, 5)
+        only.pause()
+        pushed.push(session, "m", 5, 10)
+        only.stop()
+        pushed.push(session, "m", 10, 15)
+        other = session.sql("CREATE QUERY other INTO kept AS SELECT k, x FROM m [RANGE 2]")
+        pushed.push(session, "m", 15, 20)
+        session.finish("m")
+        assert session.await_end(timeout=100)
+        pushed.check(other, other.status()["since"])
+        assert session.pipeline.manifest.progress["m"]["accepted"] == len(
+            pushed.inputs().streams["m"]
+        )
+
+
+def test_pushed_rows_and_queries_survive_a_restart(spark: Any, tmp_path: Path) -> None:
+    pushed = Pushed(tmp_path)
+    folder = tmp_path / "checkpoint"
+    sink = f"CREATE SINK files USING jsonl OPTIONS (path '{tmp_path / 'out'}');"
+    totals = "CREATE QUERY totals INTO files AS SELECT k, SUM(x) AS s FROM m [RANGE 6] GROUP BY k;"
+    pairs = """CREATE QUERY pairs INTO kept AS
+               SELECT m.k, n.x FROM m [RANGE 5] JOIN n [RANGE 5] ON m.k = n.k;"""
+    with Session(spark, checkpoint=folder, settings={"shards": 2}) as session:
+        session.sql(pushed.script + sink + totals + pairs)
+        pushed.push(session, "m", 0, 10)
+        pushed.push(session, "n", 0, 10)
+    # a stream that nobody reads any more does no harm
+    with Session(spark, checkpoint=folder) as session:
+        session.sql(pushed.script + sink + totals)
+        pushed.push(session, "m", 10, 20)
+        assert session.query("totals").status()["since"] is None
+    with Session(spark, checkpoint=folder) as session:
+        session.sql(pushed.script + sink + totals)
+        pushed.push(session, "m", 20, 25)
+        session.finish("m")
+        assert session.await_end(timeout=100)
+        plan = session.query("totals").definition.plan
+        assert session.query("totals").status()["state"] == "ended"
+    check_answer(plan, committed(tmp_path / "out"), pushed.inputs())
+
+
+FILES = """
+CREATE SINK files USING jsonl OPTIONS (path '{out}');
+CREATE SINK calls USING callback;
+CREATE QUERY rows INTO files AS SELECT * FROM s [ROWS 3];
+CREATE QUERY pairs INTO files AS SELECT s.x, r.x AS z FROM s [RANGE 5] JOIN r [ROWS 4] ON s.k = r.k;
+CREATE QUERY births INTO calls AS ISTREAM (SELECT k, COUNT(*) AS n FROM s [RANGE 5] GROUP BY k);
+"""
+
+
+def test_a_stopped_session_goes_on_exactly(spark: Any, tmp_path: Path) -> None:
+    world = make_world(tmp_path, rows=60)
+    script = world.declarations() + FILES.format(out=tmp_path / "out")
+    folder = tmp_path / "checkpoint"
+    settings = {"batch.rows": 10, "shards": 2}
+    calls: list[tuple[int, Any]] = []
+
+    def open_session(**more: Any) -> Session:
+        session = Session(spark, checkpoint=folder, settings=settings | more)
+        session.callback("calls", lambda batch, rows: calls.append((batch, rows)))
+        return session
+
+    with open_session() as session:
+        session.sql(script)
+        wait_for(lambda: session.pipeline.manifest.batch >= 1)
+        with pytest.raises(StateError, match="used by one process at a time.* held by process"):
+            open_session().sql(script)
+        session.stop()
+        reached = session.pipeline.manifest.batch
+        session.start()  # the same session goes on
+        wait_for(lambda: session.pipeline.manifest.batch > reached)
+    last = session.pipeline.manifest.batch
+    assert last < 6, "the session must have been stopped in the middle"
+
+    with (
+        open_session() as session,
+        pytest.raises(StateError, match="query 'rows' must be the one that the checkpoint"),
+    ):
+        session.sql(script.replace("[ROWS 3]", "[ROWS 4]"))
+    with (
+        open_session(shards=3) as session,
+        pytest.raises(StateError, match="keeps the number of shards it was made with.* has 2"),
+    ):
+        session.sql(script)
+
+    # a sink that fails after the commit gets its batch again, the others do not
+    with Session(spark, checkpoint=folder, settings=settings) as session:
+        session.callback("calls", fail)
+        session.sql(script)
+        with pytest.raises(PenstockError, match="the post is closed"):
+            session.await_end(timeout=100)
+    with open_session() as session:
+        session.sql(script)
+        assert session.await_end(timeout=200)
+        plans = {h.name: h.definition.plan for h in session.handles()}
+    inputs = world.inputs()
+    for name in ("rows", "pairs"):
+        check_answer(plans[name], committed(tmp_path / "out", name), inputs)
+    assert len({batch for batch, _ in calls}) == len(calls)
+    found = [row for _, table in calls for row in interval_rows(table)]
+    check_answer(plans["births"], found, inputs)
+
+
+def fail(*_: Any) -> None:
+    raise ValueError("the post is closed")
+
+
+def wait_for(condition: Any, seconds: float = 100) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def committed(folder: Path, query: str = "") -> list[tuple[Any, ...]]:
+    """Return the rows of a sink as ``(values, start, end)``, those of one query if it is named."""
+    if query:  # read_committed reads a whole folder: look at one query's files only
+        other = folder.parent / f"only-{query}"
+        other.mkdir(exist_ok=True)
+        for path in [folder / "_penstock.json", *folder.glob(f"{query}-*")]:
+            (other / path.name).write_bytes(path.read_bytes())
+        folder = other
+    rows = []
+    for row in read_committed(folder):
+        *values, start, end = row.values()
+        rows.append((tuple(values), start, INF if end is None else end))
+    return rows
