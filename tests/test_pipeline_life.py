@@ -193,7 +193,7 @@ def test_a_stopped_session_goes_on_exactly(spark: Any, tmp_path: Path) -> None:
     with open_session() as session:
         session.sql(script)
         wait_for(lambda: session.pipeline.manifest.batch >= 1)
-        with pytest.raises(StateError, match="used by one process at a time.* held by process"):
+        with pytest.raises(StateError, match=r"used by one process at a time.* held by process"):
             open_session().sql(script)
         session.stop()
         reached = session.pipeline.manifest.batch
@@ -209,7 +209,7 @@ def test_a_stopped_session_goes_on_exactly(spark: Any, tmp_path: Path) -> None:
         session.sql(script.replace("[ROWS 3]", "[ROWS 4]"))
     with (
         open_session(shards=3) as session,
-        pytest.raises(StateError, match="keeps the number of shards it was made with.* has 2"),
+        pytest.raises(StateError, match=r"keeps the number of shards it was made with.* has 2"),
     ):
         session.sql(script)
 

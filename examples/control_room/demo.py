@@ -40,16 +40,16 @@ LOG = OUTPUT / "run.log"
 PLOT = OUTPUT / "bearings.png"
 
 QUERIES = {
-    "plant_output": ("the latest row of each turbine, joined with a table", "view"),
-    "grid": ("the last 40 readings of the grid frequency", "change log"),
-    "bearings": ("hottest bearing of each plant, 5 minutes by 30 s", "intervals"),
+    "plant_output": ("latest row of each turbine, with a table", "view"),
+    "grid": ("the last 40 readings of the frequency", "change log"),
+    "bearings": ("hottest bearing, 5 minutes, every 30 s", "intervals"),
     "energy": ("energy of each region, every 10 minutes", "RSTREAM"),
-    "day_shift": ("messages since a landmark, by severity", "view"),
-    "alarms": ("join of two streams: alarms and the bearing before", "ISTREAM"),
-    "unnoticed": ("EXCEPT: hot turbines less those that sent a warning", "intervals"),
-    "dips": ("regions whose frequency falls below 49.9 Hz", "ISTREAM"),
+    "day_shift": ("messages since a landmark", "view"),
+    "alarms": ("alarms joined with the bearing before", "ISTREAM"),
+    "unnoticed": ("hot turbines EXCEPT those that warned", "intervals"),
+    "dips": ("frequency falls below 49.9 Hz", "ISTREAM"),
     "hottest": ("the five hottest turbines, every minute", "RSTREAM"),
-    "late": ("rows that came after their answer was final", "late rows"),
+    "late": ("rows that came after the answer", "late rows"),
 }
 REGION_COLOURS = {"north": "#2176AE", "east": "#3A9D6E", "south": "#E07A1F", "west": "#8E5EA2"}
 

@@ -87,13 +87,14 @@ class Graph:
 
         It runs in the earliest stage in which all its inputs can be there, ``at_least`` the given.
         """
-        needed = [self.needs(p, d) for p, d in zip(producers, demands, strict=True)]
+        together = len(producers) > 1
+        needed = [self.needs(p, d, together) for p, d in zip(producers, demands, strict=True)]
         stage = at_least
         for producer, exchange in zip(producers, needed, strict=True):
             below = self.nodes[producer].stage
             stage = max(stage, below + (1 if exchange is not None else 0))
         producers = [self._lifted(p, d, stage) for p, d in zip(producers, demands, strict=True)]
-        needed = [self.needs(p, d) for p, d in zip(producers, demands, strict=True)]
+        needed = [self.needs(p, d, together) for p, d in zip(producers, demands, strict=True)]
         inputs = []
         for producer, exchange in zip(producers, needed, strict=True):
             if exchange is None and self.nodes[producer].stage < stage:
@@ -191,15 +192,20 @@ class Graph:
             identity=(query, self.since, self.batch),
         )
 
-    def needs(self, producer: int, demand: Exchange | None) -> Exchange | None:
-        """Return the exchange that an input must go through, or None if it is right already."""
+    def needs(
+        self, producer: int, demand: Exchange | None, together: bool = False
+    ) -> Exchange | None:
+        """Return the exchange that an input must go through, or None if it is right already.
+
+        Inputs that must meet (``together``) have to be cut in exactly the way demanded.
+        """
         node = self.nodes[producer]
         if node.stage < 0:
             return demand or SPREAD
         if demand is None or node.partitioning == demand:
             return None
         have = node.partitioning
-        if have is not None and have.kind == "hash" and demand.kind == "hash":
+        if not together and have is not None and have.kind == demand.kind == "hash":
             return None if set(have.keys) <= set(demand.keys) else demand
         return demand
 
@@ -294,9 +300,3 @@ def aligned(
     if not set(left.keys) <= set(left_keys) or not set(right.keys) <= set(right_keys):
         return False
     return tuple(translate(left.keys, left_keys, right_keys)) == right.keys
-
-
-def exact(graph: Graph, producer: int, demand: Exchange) -> Exchange | None:
-    """Demand exactly this distribution: both inputs of an operator must be cut in one way."""
-    node = graph.nodes[producer]
-    return None if node.stage >= 0 and node.partitioning == demand else demand

@@ -35,7 +35,6 @@ from penstock.physical.graph import (
     after,
     aligned,
     all_columns,
-    exact,
     reachable,
     relaxed,
     translate,
@@ -107,7 +106,8 @@ def _(node: algebra.TableScan, planner: Planner) -> int:
 @lower.register
 def _(node: algebra.Window, planner: Planner) -> int:
     stream = node.input
-    never_dies = node.spec.by_time and algebra.update_pattern(stream) == "monotonic"
+    plain = not any(isinstance(n, algebra.Window) for n in algebra.walk(stream))
+    never_dies = plain and node.spec.by_time and algebra.update_pattern(stream) == "monotonic"
     if not algebra.is_stream(stream) and not never_dies:
         stream = algebra.ToStream("istream", stream)
     below = planner.lower(stream)
@@ -199,7 +199,7 @@ def _(node: algebra.Join, planner: Planner) -> int:
         moved = {i: i for i in range(widths[0])}
         moved |= {widths[0] + i: len(left_types) + i for i in range(widths[1])}
         residual = expr.shift(residual, moved)
-    demands = [exact(planner, left, demand_left), exact(planner, right, demand_right)]
+    demands = [demand_left, demand_right]
     joined = planner.operator(
         JoinOperator,
         (left_types, right_types, key_exprs[0], key_exprs[1], residual),
@@ -291,14 +291,15 @@ def _(node: algebra.SetOp, planner: Planner) -> int:
     below = [planner.lower(node.left), planner.lower(node.right)]
     types = node.schema.types
     demand = all_columns(types)
-    have = [planner.nodes[b].partitioning for b in below]
-    if have[0] == have[1] and have[0] is not None and have[0].kind != "spread":
-        demand = have[0]
+    for have in (planner.nodes[b].partitioning for b in below):
+        if have is not None and have.kind == "hash":  # rows that are equal agree in these columns
+            demand = have
+            break
     return planner.operator(
         SetOperator,
         (types, node.kind, node.all),
         below,
-        [exact(planner, b, demand) for b in below],
+        [demand, demand],
         types,
         demand,
         f"{node.kind.capitalize()}{' all' if node.all else ''}",

@@ -226,7 +226,7 @@ class Pipeline:
         self.checkpoint.unlock()
 
     def spark_queries(self) -> list[StreamingQuery]:
-        """Return the streaming queries that Spark runs for this pipeline: one, while it is active."""
+        """Return what Spark runs for this pipeline: one streaming query while it is active."""
         return list(self._session.streams.active)
 
     @property
