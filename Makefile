@@ -28,6 +28,7 @@ golden: setup  ## rewrite the expected answers in tests/golden (look at the diff
 
 docs: setup  ## regenerate the generated pages and the pictures of docs/
 	$(PYTHON) docs/make_configuration.py
+	$(PYTHON) -c "from penstock.expr.functions import document; print(document(), end='')" > docs/functions.md
 	$(PYTHON) docs/make_pictures.py
 
 bench: setup  ## run the benchmarks

@@ -75,6 +75,21 @@ def scripts(draw: Any, values: st.SearchStrategy[tuple], ports: int = 1, most: i
     return Script(rows, told, draw(st.integers(0, 2**32)))
 
 
+def crowd(values: Callable[[random.Random], tuple], ports: int, seed: int) -> Script:
+    """Hundreds of rows, half of them with a holder of their own."""
+    chance = random.Random(seed)
+    rows: list[list[Row]] = [[] for _ in range(ports)]
+    told = {}
+    for number in range(1, 300 * ports):
+        start = chance.randrange(LAST)
+        end = start + chance.randint(1, 12) if chance.random() < 0.8 else INF
+        holder = number if chance.random() < 0.5 else 0
+        if holder and chance.random() < 0.9:
+            told[holder] = chance.randint(start, LAST)
+        chance.choice(rows).append(Row(values(chance), start, end, holder))
+    return Script(rows, told, seed)
+
+
 def batch_of(rows: Sequence[Row], types: Sequence[pa.DataType]) -> Batch:
     columns = [pa.array([r.values[i] for r in rows], t) for i, t in enumerate(types)]
     return Batch.of(columns, *([getattr(r, n) for r in rows] for n in ("start", "end", "holder")))

@@ -76,7 +76,8 @@ def stream_rows(draw, scan: Scan, slack: int, most: int = 10, strange: bool = Fa
     pools = [STRANGE if strange and kind == DOUBLE else VALUES[kind] for kind in kinds]
     row = st.tuples(*(st.sampled_from(pool) for pool in pools), st.integers(-slack, 4))
     rows, largest = [], draw(st.integers(-3, 3))
-    for *values, step in draw(st.lists(row, max_size=most)):
+    least = draw(st.sampled_from([most, most // 2, 0]))
+    for *values, step in draw(st.lists(row, min_size=least, max_size=most)):
         time = largest + step
         largest = max(largest, time)
         rows.append(((*values, time), time))
@@ -87,7 +88,7 @@ def stream_rows(draw, scan: Scan, slack: int, most: int = 10, strange: bool = Fa
 def table_rows(draw, most: int = 5) -> list:
     bound = st.none() | st.integers(-2, 20)
     row = st.tuples(st.sampled_from(VALUES[STRING]), st.sampled_from(VALUES[LONG]), bound, bound)
-    return draw(st.lists(row, max_size=most))
+    return draw(st.lists(row, min_size=draw(st.sampled_from([most, 2, 0])), max_size=most))
 
 
 @st.composite
@@ -120,7 +121,7 @@ def windows(draw, schema: Schema, forms: tuple[str, ...] | None = None) -> Windo
     if form in ("rows", "rows_slide", "rows_range", "session") and draw(st.booleans()):
         positions = st.integers(0, max(0, len(schema) - 2))
         fields["partition_by"] = tuple(sorted(draw(st.sets(positions, min_size=1, max_size=2))))
-    if draw(st.integers(0, 3)) == 0:
+    if draw(st.integers(0, 5)) == 5:
         fields["origin"] = draw(st.integers(-2, 8))
     return WindowSpec(**fields)
 
@@ -156,10 +157,20 @@ def columns_of_type(schema: Schema, kind: pa.DataType) -> list[Expr]:
 @st.composite
 def expressions(draw, schema: Schema, kind: pa.DataType, depth: int = 2) -> Expr:
     """An expression of a type that cannot fail on small values."""
-    leaves = [*columns_of_type(schema, kind), Literal(draw(st.sampled_from(VALUES[kind])), kind)]
+    columns = columns_of_type(schema, kind)
     if depth == 0 or draw(st.booleans()):
-        return draw(st.sampled_from(leaves))
+        if columns and draw(st.integers(0, 3)):
+            return draw(st.sampled_from(columns))
+        return Literal(draw(st.sampled_from(VALUES[kind])), kind)
     return draw(st.sampled_from(MAKERS[kind]))(draw, schema, depth - 1)
+
+
+@st.composite
+def predicates(draw, schema: Schema) -> Expr:
+    """A condition that depends on the row more often than not."""
+    if draw(st.integers(0, 5)) == 0:
+        return draw(expressions(schema, BOOL))
+    return draw(st.sampled_from(MAKERS[BOOL]))(draw, schema, 1)
 
 
 def _two(draw, schema, kind, depth):
@@ -233,9 +244,11 @@ MAKERS: dict[pa.DataType, list[Callable]] = {
 
 @st.composite
 def sources(draw, scans: tuple[str, ...] = ("s", "r", "q")) -> Node:
-    """A window over a stream, rarely a stream without one."""
+    """A window over a stream, rarely a stream without one or a table."""
+    if scans == tuple(SCANS) and draw(st.integers(0, 14)) == 14:
+        return draw(tables())
     scan = SCANS[draw(st.sampled_from(scans))]
-    return scan if draw(st.integers(0, 9)) == 0 else Window(scan, draw(windows(scan.schema)))
+    return scan if draw(st.integers(0, 9)) == 9 else Window(scan, draw(windows(scan.schema)))
 
 
 @st.composite
@@ -245,18 +258,25 @@ def tables(draw) -> Node:
 
 
 @st.composite
+def others(draw) -> Node:
+    """The second input of an operator: mostly a window, at times a table or a small plan."""
+    choice = draw(st.integers(0, 9))
+    return draw(sources() if choice < 7 else plans(depth=1) if choice < 9 else tables())
+
+
+@st.composite
 def plans(draw, depth: int = 3) -> Node:
     """A relation or a stream: any operators over any windows, up to a depth."""
     if depth == 0:
         return draw(sources())
-    below = plans(depth=depth - 1) if draw(st.booleans()) else sources()
+    below = plans(depth=depth - 1) if draw(st.integers(0, 2)) else sources()
     return draw(draw(st.sampled_from(OPERATORS))(below))
 
 
 @st.composite
 def filters(draw, below: st.SearchStrategy) -> Node:
     node = draw(below)
-    return Filter(node, draw(expressions(node.schema, BOOL)))
+    return Filter(node, draw(predicates(node.schema)))
 
 
 @st.composite
@@ -278,8 +298,9 @@ def as_types(draw, node: Node, kinds: tuple[pa.DataType, ...]) -> Node:
 
 @st.composite
 def joins(draw, below: st.SearchStrategy) -> Node:
-    left = draw(below)
-    right = draw(tables() if draw(st.integers(0, 4)) == 0 else sources())
+    left, right = draw(below), draw(others())
+    if draw(st.booleans()):
+        left, right = right, left
     keys: list[tuple[Expr, Expr]] = []
     for kind in (STRING, LONG):
         pairs = (columns_of_type(left.schema, kind), columns_of_type(right.schema, kind))
@@ -288,7 +309,7 @@ def joins(draw, below: st.SearchStrategy) -> Node:
     residual = None
     if draw(st.integers(0, 2)) == 0:
         both = Schema(left.schema.fields + right.schema.fields)
-        residual = draw(expressions(both, BOOL))
+        residual = draw(predicates(both))
     return Join(left, right, tuple(a for a, _ in keys), tuple(b for _, b in keys), residual)
 
 
@@ -331,14 +352,14 @@ def distincts(draw, below: st.SearchStrategy) -> Node:
 @st.composite
 def unions(draw, below: st.SearchStrategy) -> Node:
     kinds = draw(st.sampled_from([(LONG,), (STRING,), (STRING, LONG)]))
-    members = [draw(below), *(draw(sources()) for _ in range(draw(st.integers(1, 2))))]
+    members = [draw(below), *(draw(others()) for _ in range(draw(st.integers(1, 2))))]
     return UnionAll(tuple(as_types(draw, member, kinds) for member in members))
 
 
 @st.composite
 def set_operations(draw, below: st.SearchStrategy) -> Node:
     kinds = draw(st.sampled_from([(LONG,), (STRING,), (STRING, LONG)]))
-    left, right = as_types(draw, draw(below), kinds), as_types(draw, draw(sources()), kinds)
+    left, right = as_types(draw, draw(below), kinds), as_types(draw, draw(others()), kinds)
     if draw(st.booleans()):
         left, right = right, left
     return SetOp(draw(st.sampled_from(["intersect", "except"])), draw(st.booleans()), left, right)

@@ -212,7 +212,7 @@ def test_drop(catalog: Catalog):
 
 def test_explain_and_select(catalog: Catalog):
     athens = catalog.queries["athens"].plan
-    assert one("EXPLAIN QUERY athens", catalog) == Explain("logical", athens, "athens")
+    assert one("EXPLAIN QUERY athens", catalog) == Explain("all", athens, "athens")
     assert one("EXPLAIN OPTIMIZED QUERY athens", catalog).level == "optimized"
     text = "EXPLAIN PHYSICAL SELECT k FROM a"
     assert one(text, catalog) == Explain("physical", bind_query("SELECT k FROM a", catalog))

@@ -20,7 +20,7 @@ from penstock.model import INF, Batch, Heartbeat
 from penstock.operators.aggregate import AggregateOperator
 from penstock.operators.base import Context
 from penstock.runs.state import MemoryStorage, State
-from tests.slices import STRATEGIES, Row, Script, bag, check, run, scripts
+from tests.slices import STRATEGIES, Row, Script, bag, check, crowd, run, scripts
 
 TYPES = (pa.string(), pa.int32(), pa.float64(), pa.string())
 KEY, WHOLE, REAL, TEXT = (Column(i, t) for i, t in enumerate(TYPES))
@@ -174,7 +174,7 @@ def test_strange_numbers(script: Script, panes: bool) -> None:
     verify(script, (KEY,), wanted, panes)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(scripts(values), st.integers(0, 100))
 def test_the_same_bits_however_it_is_cut(script: Script, seed: int) -> None:
     wanted = (*calls("sum", "avg", *VARIANCES, "min", arg=REAL), *calls("max", arg=TEXT))
@@ -198,6 +198,17 @@ def test_the_same_bits_however_it_is_cut(script: Script, seed: int) -> None:
             for answer in answers
         )
         assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("panes", [False, True])
+def test_crowds(seed: int, panes: bool) -> None:
+    script = crowd(
+        lambda c: (c.choice("ab"), c.randrange(40), c.random(), f"{c.randrange(60):02}"), 1, seed
+    )
+    wanted = [c for arg in (WHOLE, REAL, TEXT) for c in calls("min", "max", arg=arg)]
+    wanted += [*calls("sum", "avg", arg=REAL), *calls("count_distinct", arg=WHOLE)]
+    verify(script, (KEY,), tuple(wanted if not panes else wanted[:-1]), panes)
 
 
 @pytest.mark.parametrize(

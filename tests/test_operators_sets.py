@@ -21,7 +21,7 @@ from penstock.model import INF, MIN_TIME
 from penstock.operators.distinct import DistinctOperator
 from penstock.operators.set_operation import SetOperator
 from penstock.operators.top_k import TopKOperator
-from tests.slices import Row, Script, bag, check, run, scripts
+from tests.slices import Row, Script, bag, check, crowd, run, scripts
 
 TYPES = (pa.string(), pa.float64())
 few = st.tuples(st.sampled_from([None, "a"]), st.sampled_from([None, 0.0, -0.0, math.nan]))
@@ -58,6 +58,33 @@ def test_set_operations(script: Script, kind: str, keep: bool) -> None:
         lambda time: combined(
             kind, keep, bag(script.snapshot(0, time)), bag(script.snapshot(1, time))
         ).elements(),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["intersect", "except"])
+def test_crowds_of_copies(seed: int, kind: str) -> None:
+    script = crowd(lambda c: (c.choice("abc"), float(c.randrange(2))), 2, seed)
+    for keep in (False, True):
+        check(
+            lambda keep=keep: SetOperator(TYPES, kind, keep),
+            TYPES,
+            script,
+            lambda time, keep=keep: combined(
+                kind, keep, bag(script.snapshot(0, time)), bag(script.snapshot(1, time))
+            ).elements(),
+        )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_first_of_a_crowd(seed: int) -> None:
+    script = crowd(lambda c: (c.choice("abc"), float(c.randrange(50))), 1, seed)
+    order, limit = ORDERS[seed % len(ORDERS)], 1 + 4 * seed
+    check(
+        lambda: TopKOperator(TYPES, order, limit),
+        TYPES,
+        script,
+        lambda time: first_rows(script.snapshot(0, time), order, limit),
     )
 
 

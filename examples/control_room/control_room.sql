@@ -6,15 +6,15 @@
 CREATE SINK late USING jsonl OPTIONS (path 'demo-output/answers/late');
 
 CREATE STREAM telemetry (turbine INT, plant INT, power DOUBLE, rpm DOUBLE, bearing DOUBLE, t TIMESTAMP)
-  USING replay OPTIONS (path 'demo-output/data/telemetry.csv', speed '200')
+  USING replay OPTIONS (path 'demo-output/data/telemetry.csv', speed '180')
   TIMESTAMP BY t SLACK 3 SECONDS LATE INTO late;   -- the network shuffles rows a little
 
 CREATE STREAM frequency (region STRING, hertz DOUBLE, t TIMESTAMP)
-  USING replay OPTIONS (path 'demo-output/data/frequency.csv', speed '200')
+  USING replay OPTIONS (path 'demo-output/data/frequency.csv', speed '180')
   TIMESTAMP BY t;
 
 CREATE STREAM status (turbine INT, code STRING, severity INT, text STRING, t TIMESTAMP)
-  USING replay OPTIONS (path 'demo-output/data/status.csv', speed '200')
+  USING replay OPTIONS (path 'demo-output/data/status.csv', speed '180')
   TIMESTAMP BY t;
 
 CREATE TABLE plants (plant INT, name STRING, region STRING, rated_mw DOUBLE)

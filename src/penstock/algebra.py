@@ -309,6 +309,8 @@ def update_pattern(node: Node) -> str:
     below = max((PATTERNS.index(update_pattern(n)) for n in inputs(node)), default=0)
     own = 0
     match node:
+        case TableScan() if node.valid_to is not None:
+            own = 2
         case Window(_, spec):
             own, below = (3 if not spec.by_time else 0 if spec.unbounded else 1), 0
         case Join() | Distinct():

@@ -518,6 +518,8 @@ class QueryHandle:
             return answer
         running = pipeline.queries[self.name]
         active = "running" if pipeline.active else "ended" if pipeline.ended else "stopped"
+        if pipeline.failure() is not None:
+            active = "failed"
         digests = _digests(pipeline, self.name)
         beats = {
             s: Progress.of(pipeline.manifest.progress.get(s)).heartbeat(pipeline.streams[s].slack)

@@ -128,7 +128,7 @@ class StatementParser(QueryParser):
         return kind
 
     def _explain(self, start: int) -> ExplainSyntax:
-        level = "logical"
+        level = "all"
         if self.is_word(*LEVELS):
             level = self._curr.text.lower()
             self._advance()

@@ -58,7 +58,7 @@ class Describe:
 
 @dataclass(frozen=True)
 class Explain:
-    """Show a plan; ``level`` is 'logical', 'optimized' or 'physical'.
+    """Show a plan; ``level`` is 'logical', 'optimized', 'physical' or 'all' three.
 
     ``name`` is the declared query, None for a text given with the statement.
     """

@@ -83,7 +83,7 @@ def group_codes(columns: Sequence[pa.Array], rows: int) -> tuple[I64, Keys, tupl
 
 
 def key_codes(keys: Keys) -> tuple[I64, Keys]:
-    """Return a dense code per key and the distinct keys, by hashing one lane."""
+    """Return a dense code per key, and the distinct keys sorted by their high lane."""
     if len(keys) == 0:
         return np.empty(0, np.int64), keys
     encoded = pa.array(keys.high).dictionary_encode()
@@ -92,7 +92,10 @@ def key_codes(keys: Keys) -> tuple[I64, Keys]:
     low = np.empty(len(high), np.uint64)
     low[code] = keys.low
     if (low[code] == keys.low).all():
-        return code, Keys(high, low)
+        order = np.argsort(high)
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        return rank[code], Keys(high[order], low[order])
     code, first = codes(keys)  # two keys share one lane
     return code, keys.take(first)
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from penstock.errors import NotSupportedError
 from penstock.kernels.order import dense_ranks
+from penstock.kernels.steps import group_starts
 from penstock.model import I64, INF, Mask, to_mask, to_numpy
 
 _POSITIVE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
@@ -128,6 +129,28 @@ def staircase(group: I64, end: I64, rank: I64) -> I64:
 
     ``rank``: smaller is better.  Within a group the rows returned get worse as they end later.
     """
+    likely = _not_beaten_by_later(group, end, rank)
+    return likely[_stairs(group[likely], end[likely], rank[likely])]
+
+
+def _not_beaten_by_later(group: I64, end: I64, rank: I64) -> I64:
+    """Drop most rows of a staircase at once: those no better than one in a later chunk of ends."""
+    count = len(group)
+    groups = int(group.max()) + 1 if count else 0
+    chunks = 64
+    if count < 4096 or groups * chunks > count:
+        return np.arange(count)
+    first, last = float(end.min()), float(end.max())
+    step = chunks / max(last - first, 1.0)
+    chunk = np.minimum(((end - first) * step).astype(np.int64), chunks - 1)
+    best = np.full((groups, chunks + 1), NONE, np.int64)
+    np.minimum.at(best.reshape(-1), group * (chunks + 1) + chunk, rank)
+    later = np.minimum.accumulate(best[:, ::-1], axis=1)[:, ::-1]
+    return np.flatnonzero(rank <= later[group, chunk + 1])
+
+
+def _stairs(group: I64, end: I64, rank: I64) -> I64:
+    """Return the rows of the staircase, by sorting all of them."""
     count = len(group)
     if count == 0:
         return np.empty(0, np.int64)
@@ -153,10 +176,21 @@ def skyband(end: I64, rank: I64, sure: Mask, k: int) -> Mask:
     keep = np.ones(count, bool)
     if k == 0:
         return ~keep
-    order = np.lexsort((rank, ~end))  # latest end first
+    late = np.arange(count)
+    while len(late) > 4 * max(1024, k):  # the later half bounds the earlier one
+        ends = end[late]
+        above = ends > np.partition(ends, len(ends) // 2)[len(ends) // 2]
+        upper, lower = late[above], late[~above]
+        judges = rank[upper[sure[upper]]]
+        if len(judges) < k:
+            break
+        keep[lower] = rank[lower] < np.partition(judges, k - 1)[k - 1]
+        late = upper
+    left = np.flatnonzero(keep)
+    order = left[np.lexsort((rank[left], ~end[left]))]  # latest end first
     block = max(1024, k)
     best = np.empty(0, np.int64)
-    for first in range(0, count, block):
+    for first in range(0, len(order), block):
         rows = order[first : first + block]
         if len(best) == k:
             keep[rows] = rank[rows] < best.max()
@@ -242,7 +276,7 @@ def _join(lists: I64, node: I64, rank: I64) -> I64:
     place = np.arange(len(node)) - np.searchsorted(node, node)
     kept = place < k
     node, rank, place = node[kept], rank[kept], place[kept]
-    touched = np.unique(node)
+    touched = node[group_starts(node)]
     both = np.full((len(touched), 2 * k), NONE, np.int64)
     both[:, :k] = lists[touched]
     both[np.searchsorted(touched, node), k + place] = rank

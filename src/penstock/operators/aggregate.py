@@ -36,7 +36,7 @@ from penstock.kernels.exact import PACKED, Digits
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.measures import Extreme, Measure, numbers, result, validity
 from penstock.kernels.steps import group_starts
-from penstock.kernels.sweep import ordered, ordered_type, range_minimum, ranks
+from penstock.kernels.sweep import NONE, ordered, ordered_type, range_minimum, ranks
 from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.runs.extremes import Extremes
@@ -456,10 +456,13 @@ class AggregateOperator(SlicedOperator):
         event = steps.step_of_events()
         first_of_death = steps.begin[death_code]
         first_of_death[fresh] = steps.find(death_code[fresh], started[fresh])
-        first = (event[groups + stay], first_of_death, steps.begin[owner])
+        first = np.concatenate((event[groups + stay], first_of_death, steps.begin[owner]))
         last_of_death = event[groups + len(work.births) + leave]
-        last = (steps.finish[birth_code], last_of_death, steps.finish[owner])
-        least = range_minimum(np.concatenate(first), np.concatenate(last), rank, len(steps))
+        last = np.concatenate((steps.finish[birth_code], last_of_death, steps.finish[owner]))
+        bound = np.full(groups, NONE, np.int64)  # set by old rows that last for the whole slice
+        np.minimum.at(bound, owner, rank[len(rank) - len(owner) :])
+        useful = rank <= bound[np.concatenate((birth_code, death_code, owner))]
+        least = range_minimum(first[useful], last[useful], rank[useful], len(steps))
         held = work.births.holder[stay] != 0
         came = np.flatnonzero(held)
         store.change_open(work.keys.take(birth_code[came]), births.take(pa.array(came)), 1)

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from penstock.expr.arrow import evaluate
 from penstock.expr.nodes import Expr
-from penstock.kernels.order import sort_indices
+from penstock.kernels.order import dense_ranks, sort_indices
+from penstock.kernels.steps import group_starts
 from penstock.kernels.sweep import NONE, k_best, skyband
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
@@ -65,15 +66,19 @@ class TopKOperator(SlicedOperator):
         if not real.all():
             batch, end = batch.take(real), end[real]
         dying = end < until
-        times = np.unique(np.concatenate((batch.start[old:], end[dying])))
+        times = np.sort(np.concatenate((batch.start[old:], end[dying])))
+        times = times[group_starts(times)]
         if len(times) == 0:
             return
+        limit = min(self._limit, len(batch))
         rank, by_rank = self._ranks(batch)
         first = np.zeros(len(batch), np.int64)
         first[old:] = np.searchsorted(times, batch.start[old:])
         last = np.where(dying, np.searchsorted(times, end), len(times))
         shown = to_numpy(batch.columns[-1]).copy()
-        row, position, enters = self._crossings(first, last, rank, by_rank, shown, len(times))
+        row, position, enters = self._crossings(
+            first, last, rank, by_rank, shown, len(times), limit
+        )
         time = times[position]
         same = row[1:] == row[:-1]
         ended = np.append(same, False) & enters
@@ -96,7 +101,7 @@ class TopKOperator(SlicedOperator):
                 holder[enters],
             )
         live = ~dying
-        live[live] = skyband(batch.end[live], rank[live], batch.holder[live] == 0, self._limit)
+        live[live] = skyband(batch.end[live], rank[live], batch.holder[live] == 0, limit)
         columns = (*batch.columns[:-1], pa.array(shown))
         self._candidates = Batch(columns, batch.start, batch.end, batch.holder).take(live)
         self._touched = True
@@ -111,22 +116,30 @@ class TopKOperator(SlicedOperator):
         columns = [evaluate(e, values, len(batch)) for e, _, _ in self._order] + list(values)
         descending = [d for _, d, _ in self._order] + [False] * len(values)
         nulls_first = [n for _, _, n in self._order] + [True] * len(values)
-        by_rank = sort_indices(columns, descending, nulls_first)
+        major = dense_ranks(columns[:1], descending[:1], nulls_first[:1])
+        by_rank = np.argsort(major)
+        in_order = major[by_rank]
+        equal = in_order[1:] == in_order[:-1]
+        if equal.any():  # only ties need the other columns
+            tied = np.append(equal, False) | np.append(False, equal)
+            rows = by_rank[tied]
+            some = [c.take(pa.array(rows)) for c in columns]
+            by_rank[tied] = rows[sort_indices(some, descending, nulls_first)]
         rank = np.empty(len(by_rank), np.int64)
         rank[by_rank] = np.arange(len(by_rank))
         return rank, by_rank
 
     def _crossings(
-        self, first: I64, last: I64, rank: I64, by_rank: I64, shown: I64, size: int
+        self, first: I64, last: I64, rank: I64, by_rank: I64, shown: I64, size: int, k: int
     ) -> tuple[I64, I64, Mask]:
         """Return where rows enter and leave the first k: ``(row, position, enters)``, sorted."""
-        before = np.full((1, self._limit), NONE, np.int64)
+        before = np.full((1, k), NONE, np.int64)
         present = np.sort(rank[shown != 0])
         before[0, : len(present)] = present
         ranks, positions, entering = [], [], []
         at = 0
-        memory = max(self.context.block * 16, self._limit)
-        for lists in k_best(first, last, rank, size, self._limit, memory):
+        memory = max(self.context.block * 16, k)
+        for lists in k_best(first, last, rank, size, k, memory):
             both = np.concatenate((before, lists))
             changed = np.flatnonzero((both[1:] != both[:-1]).any(axis=1))
             tagged = np.concatenate(

@@ -3,12 +3,17 @@
 A rule maps a plan and the set of shared sub-plans to a plan; it returns the same object when it
 changed nothing.  A sub-plan that several queries have in common is run once, so no rule may push a
 query's own selection or choice of columns into it.
+
+State is kept under the digest of what it belongs to, so the plan of a query that runs must not
+change when others come and go.  `shared_digests` tells what is shared when a query is first
+planned; `optimize_alone` makes the same plan from that again.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from penstock import algebra
 from penstock.algebra import Node
@@ -25,21 +30,45 @@ RULES: tuple[Rule, ...] = (drop_identities, push_filters, narrow_scans, drop_ide
 def optimize(plans: Mapping[str, Node]) -> dict[str, Node]:
     """Apply all rules to plans that will run together."""
     shared = shared_parts(plans)
-    result = {}
-    for name, plan in plans.items():
-        for rule in RULES:
-            plan = rule(plan, shared)
-        result[name] = plan
-    return result
+    return {name: _apply(plan, shared) for name, plan in plans.items()}
+
+
+def optimize_alone(plan: Node, digests: Iterable[str]) -> Node:
+    """Apply all rules to one plan, of which the parts with these digests are shared."""
+    known = frozenset(digests)
+    return _apply(plan, frozenset(n for n in _parts(plan) if known and _digest(n) in known))
+
+
+def shared_digests(plans: Mapping[str, Node]) -> dict[str, list[str]]:
+    """Return, for each plan, the digests of its parts that it shares with others."""
+    shared = shared_parts(plans)
+    return {
+        name: sorted(_digest(node) for node in _parts(plan) & shared)
+        for name, plan in plans.items()
+    }
 
 
 def shared_parts(plans: Mapping[str, Node]) -> frozenset[Node]:
     """Return the sub-plans, without names, that stand in two plans and hold state."""
     seen: Counter[Node] = Counter()
     for plan in plans.values():
-        plan = drop_identities(plan, frozenset())
-        seen.update({canonical(n) for n in algebra.walk(plan) if _holds_state(n)})
+        seen.update(_parts(plan))
     return frozenset(node for node, count in seen.items() if count > 1)
+
+
+def _apply(plan: Node, shared: frozenset[Node]) -> Node:
+    for rule in RULES:
+        plan = rule(plan, shared)
+    return plan
+
+
+def _parts(plan: Node) -> frozenset[Node]:
+    plan = drop_identities(plan, frozenset())
+    return frozenset(canonical(n) for n in algebra.walk(plan) if _holds_state(n))
+
+
+def _digest(node: Node) -> str:
+    return hashlib.sha256(repr(node).encode()).hexdigest()[:24]
 
 
 def _holds_state(node: Node) -> bool:

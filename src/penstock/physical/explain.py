@@ -7,7 +7,7 @@ from penstock.physical.plan import PhysicalPlan
 
 def explain(plan: PhysicalPlan, query: str, shards: int) -> str:
     """Return the part of a plan that answers one query, as an indented tree."""
-    users = _users(plan)
+    users = plan.users()
     lines: list[str] = []
     answer = next(a for a in plan.answers if a.query == query)
 
@@ -43,17 +43,3 @@ def explain(plan: PhysicalPlan, query: str, shards: int) -> str:
 
 def _single(partitioning: object) -> bool:
     return getattr(partitioning, "kind", "") == "single"
-
-
-def _users(plan: PhysicalPlan) -> dict[int, set[str]]:
-    users: dict[int, set[str]] = {i: set() for i in range(len(plan.nodes))}
-
-    def mark(at: int, query: str) -> None:
-        if query not in users[at]:
-            users[at].add(query)
-            for source in plan.nodes[at].inputs:
-                mark(source.producer, query)
-
-    for answer in plan.answers:
-        mark(answer.node, answer.query)
-    return users

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.config import Config
+from penstock.errors import DataError
 from penstock.model import MIN_TIME, Batch, Heartbeat, Message
 from penstock.operators.base import Context, Operator
 from penstock.operators.output import OutputOperator
@@ -118,7 +119,10 @@ class Fragment:
         results = operator.receive(port, message)
         while True:
             began = time.perf_counter()
-            result = next(results, None)
+            try:
+                result = next(results, None)
+            except DataError as error:
+                raise self.plan.blamed(error, at) from None
             spent += time.perf_counter() - began
             if result is None:
                 break

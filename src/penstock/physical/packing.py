@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import Config
+from penstock.errors import DataError
 from penstock.expr.arrow import evaluate_mask
 from penstock.model import I64, INF, MIN_TIME, Batch, Mask, Message, one_array, to_numpy
 from penstock.operators.row_window import RowWindowOperator
@@ -134,7 +135,10 @@ class Packer:
             source = _source(self.plan, at)
             keep = None
             if source.predicate is not None:
-                keep = evaluate_mask(source.predicate, columns, table.num_rows)
+                try:
+                    keep = evaluate_mask(source.predicate, columns, table.num_rows)
+                except DataError as error:
+                    raise self.plan.blamed(error, at) from None
             if source.since is not None:
                 young = time >= source.since
                 keep = young if keep is None else keep & young

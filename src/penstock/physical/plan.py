@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import DataError
 from penstock.expr.nodes import Expr
 from penstock.operators.base import Operator
 
@@ -131,3 +132,21 @@ class PhysicalPlan:
         return [
             i for i, n in enumerate(self.nodes) if n.source is not None and n.source.kind == kind
         ]
+
+    def users(self) -> dict[int, set[str]]:
+        """Return the names of the queries that need each node, by its position."""
+        users: dict[int, set[str]] = {i: set() for i in range(len(self.nodes))}
+
+        def mark(at: int, query: str) -> None:
+            if query not in users[at]:
+                users[at].add(query)
+                for source in self.nodes[at].inputs:
+                    mark(source.producer, query)
+
+        for answer in self.answers:
+            mark(answer.node, answer.query)
+        return users
+
+    def blamed(self, error: DataError, at: int) -> DataError:
+        """Return an error that a row caused in a node, with the queries that need the node."""
+        return DataError(f"{error} (query {', '.join(sorted(self.users()[at]))})")

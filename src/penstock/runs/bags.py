@@ -34,6 +34,7 @@ from penstock.kernels.counts import (
     order_events,
 )
 from penstock.kernels.keys import Keys
+from penstock.kernels.steps import group_starts
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
@@ -154,7 +155,7 @@ class Bags:
         self, touched: Keys, value_of: I64, values: tuple[pa.Array, ...], code: I64
     ) -> tuple[pa.Array, ...]:
         """Return the values of copies; those with no birth in the slice come from the state."""
-        needed = np.unique(code)
+        needed = code[group_starts(code)]
         missing = needed[value_of[needed] < 0]
         if len(missing):
             _, kept = self._values.get(touched.take(missing))

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.kernels.counts import key_codes
 from penstock.kernels.keys import Keys
 from penstock.kernels.order import key_ranges, search_within
 from penstock.kernels.steps import group_starts, ranges
@@ -141,10 +142,11 @@ class Extremes:
     def _stairs(self, table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
         high, low = _lanes(table)
         end = to_numpy(table.column("end"))
-        order = np.lexsort((low, high))
-        group = np.zeros(len(order), np.int64)
-        group[order] = np.cumsum(_new(high[order]) | _new(low[order]))
-        kept = staircase(group, end, ranks(one_array(table.column("value")), self._largest))
+        code, distinct = key_codes(Keys(high, low))
+        order = np.lexsort((distinct.low, distinct.high))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        kept = staircase(place[code], end, ranks(one_array(table.column("value")), self._largest))
         stats = {"max_end": int(end[kept].max())} if len(kept) else {}
         return table.take(pa.array(kept)).combine_chunks(), stats
 

@@ -27,7 +27,7 @@ from penstock.catalog import StreamDef, TableDef
 from penstock.config import Config
 from penstock.errors import StateError
 from penstock.model import MIN_TIME
-from penstock.optimizer import optimize
+from penstock.optimizer import optimize_alone, shared_digests
 from penstock.physical.packing import Progress, pack_table
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report, to_batches
 from penstock.physical.plan import PhysicalPlan
@@ -46,7 +46,8 @@ from penstock.spark.tasks import Job, pack_task, stage_task
 class Running:
     """A query of the pipeline: its plan, how it is delivered, and since when its answers hold.
 
-    ``since`` is a time of its streams, ``batch`` the first batch that it took part in.
+    ``since`` is a time of its streams, ``batch`` the first batch that it took part in.  ``shared``
+    are the digests of what it had in common with others then: its plan never changes while it runs.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Running:
     streams: frozenset[str]
     since: int | None = None
     batch: int = 0
+    shared: list[str] = field(default_factory=list)
     paused: bool = False
     planned: bool = False
 
@@ -134,6 +136,7 @@ class Pipeline:
             known = self._known(name)
             if known is not None:
                 running.since, running.batch = known["since"], known["batch"]
+                running.shared = known["shared"]
                 running.paused, running.planned = known["paused"], True
             self.queries[name] = running
             self._plan = None
@@ -167,16 +170,37 @@ class Pipeline:
 
     def _make_plan(self) -> PhysicalPlan:
         active = {n: q for n, q in self.queries.items() if not q.paused}
-        for running in active.values():
-            if not running.planned:
-                running.since = self._first_unseen(running.streams)
-                running.batch = self.manifest.batch + 1
-                running.planned = True
-        nodes: dict[str, Node] = {n: q.node for n, q in active.items()}
-        if self.config["rules"]:
-            nodes = optimize(nodes)
-        queries = [Query(n, nodes[n], q.mode, q.since, q.batch) for n, q in active.items()]
-        return plan(queries, self.config, self.manifest.numbers)
+        fresh = {n: q for n, q in active.items() if not q.planned}
+        for running in fresh.values():
+            running.since = self._first_unseen(running.streams)
+            running.batch = self.manifest.batch + 1
+        for since in {q.since for q in fresh.values()}:
+            peers: dict[str, Node] = {n: q.node for n, q in active.items() if q.since == since}
+            for name, digests in shared_digests(peers).items():
+                if name in fresh:
+                    fresh[name].shared = digests
+        rules = self.config["rules"]
+        queries = [
+            Query(
+                n, optimize_alone(q.node, q.shared) if rules else q.node, q.mode, q.since, q.batch
+            )
+            for n, q in active.items()
+        ]
+        made = plan(queries, self.config, self.manifest.numbers)
+        self._check_plan(made, set(fresh))
+        for running in fresh.values():
+            running.planned = True
+        return made
+
+    def _check_plan(self, made: PhysicalPlan, fresh: set[str]) -> None:
+        """Check that queries which run already find the state of all their operators."""
+        for at, users in made.users().items():
+            if users - fresh and made.nodes[at].digest not in self.manifest.numbers:
+                raise StateError(
+                    f"query '{sorted(users - fresh)[0]}' must be planned as the checkpoint "
+                    f"{self.folder} was made with, but it would get another plan; use the same "
+                    f"settings (rules, panes) and version of Penstock, or another --checkpoint"
+                )
 
     def _first_unseen(self, streams: frozenset[str]) -> int | None:
         """Return the first instant of which no element has been seen, None if there was none."""
@@ -416,6 +440,7 @@ def _described(query: Running) -> dict[str, Any]:
         "plan": _signature(query.node, query.mode),
         "since": query.since,
         "batch": query.batch,
+        "shared": query.shared,
         "paused": query.paused,
     }
 

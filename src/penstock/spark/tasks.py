@@ -133,7 +133,7 @@ def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel
             rejects.append(_set_aside(storage, stream, stream.late, "late", late))
         if part.rejected.num_rows:
             rejected += part.rejected.num_rows
-            _refuse_or_keep(storage, stream, part.rejected, rejects)
+            _refuse_or_keep(storage, stream, _placed(part.rejected, ordinal), rejects)
         yield from packer.parcels()
     progress = packer.finish(final)
     yield from packer.parcels()
@@ -145,9 +145,7 @@ def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel
     )
 
 
-def _described_slices(
-    stream: StreamDef, rows: pa.Table, needed: frozenset[int]
-) -> Iterator[Part]:
+def _described_slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int]) -> Iterator[Part]:
     """Read the slices of files that descriptors name, in order of arrival.
 
     Text is parsed whole, so that a row is bad or good whoever reads it; of columnar files, whose
@@ -185,6 +183,13 @@ def _set_aside(
     }
 
 
+def _placed(rejected: pa.Table, ordinal: int) -> pa.Table:
+    """Count the places of rejected rows from the beginning of a replay, not from its slice."""
+    if ordinal <= 0:
+        return rejected
+    return rejected.set_column(0, "position", pc.add(rejected.column(0), ordinal))
+
+
 def _refuse_or_keep(
     storage: SegmentStorage, stream: StreamDef, rejected: pa.Table, rejects: list[dict[str, Any]]
 ) -> None:
@@ -192,7 +197,7 @@ def _refuse_or_keep(
         row = rejected.slice(0, 1).to_pylist()[0]
         raise DataError(
             f"a row of stream {stream.name} must fit its declared columns: {row['reason']}; the "
-            f"row is {row['raw']!r}. Correct it, or declare ON ERROR DEADLETTER <sink> to set such "
-            f"rows aside"
+            f"row, number {row['position'] + 1}, is {row['raw']!r}. Correct it, or declare ON "
+            f"ERROR DEADLETTER <sink> to set such rows aside"
         )
     rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", rejected))
