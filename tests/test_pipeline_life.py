@@ -72,10 +72,12 @@ def test_queries_come_and_go(spark: Any, tmp_path: Path) -> None:
             CREATE QUERY labels INTO kept AS SELECT x, label FROM m [ROWS 3] JOIN d ON m.k = d.k;
             CREATE QUERY births INTO kept AS ISTREAM (SELECT k, COUNT(*) AS c FROM m [RANGE 4]
               GROUP BY k);
+            CREATE VIEW sums AS SELECT k, x, SUM(x) AS s FROM m [RANGE 9] GROUP BY k, x;
+            CREATE QUERY of_a INTO kept AS SELECT x, s FROM sums WHERE k = 'a';
             """
         )
         pushed.push(session, "m", 0, 12)
-        totals, labels, births = session.handles()
+        totals, labels, births, of_a = session.handles()
         assert totals.status()["since"] is None
         assert totals.status()["state"] == "running"
 
@@ -86,6 +88,8 @@ def test_queries_come_and_go(spark: Any, tmp_path: Path) -> None:
         fresh = session.sql(
             "CREATE QUERY fresh INTO kept AS SELECT x, label FROM n [ROWS 2] JOIN d ON n.k = d.k"
         )
+        # alone, the condition of of_a goes below the aggregate; the plan stays so beside of_b
+        of_b = session.sql("CREATE QUERY of_b INTO kept AS SELECT x, s FROM sums WHERE k = 'b'")
         assert len(session.pipeline.spark_queries()) == 1
         pushed.push(session, "n", 0, 8)
         pushed.push(session, "m", 12, 20)
@@ -116,6 +120,8 @@ def test_queries_come_and_go(spark: Any, tmp_path: Path) -> None:
         pushed.check(totals)
         pushed.check(added, since)
         pushed.check(fresh)
+        pushed.check(of_a)
+        pushed.check(of_b, since)
         pushed.check(labels, labels.status()["since"])
         plan = births.definition.plan
         before = {k: c for k, c in stream(plan, pushed.inputs()).items() if k[0] < seen}
@@ -154,6 +160,18 @@ def test_pushed_rows_and_queries_survive_a_restart(spark: Any, tmp_path: Path) -
         session.sql(pushed.script + sink + totals + pairs)
         pushed.push(session, "m", 0, 10)
         pushed.push(session, "n", 0, 10)
+    with Session(spark, checkpoint=folder, settings={"panes": False}) as session:
+        session.sql(pushed.script + sink + totals + pairs)
+        session.push("m", [("a", 1, 10)])
+        pushed.rows["m"].append((("a", 1, 10), 10))
+        session.await_idle()
+    # the plan of a query is the same when others are gone, and must be: it finds its state by it
+    with Session(spark, checkpoint=folder, settings={"rules": False}) as session:
+        session.sql(pushed.script + sink + totals)
+        session.push("m", [("a", 1, 10)])
+        pushed.rows["m"].append((("a", 1, 10), 10))
+        with pytest.raises(StateError, match="query 'totals' must be planned as the checkpoint"):
+            session.await_idle()
     # a stream that nobody reads any more does no harm
     with Session(spark, checkpoint=folder) as session:
         session.sql(pushed.script + sink + totals)

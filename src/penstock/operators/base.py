@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import I64, MIN_TIME, Batch, Ends, Heartbeat, Message
+from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
 
@@ -111,6 +111,8 @@ class SlicedOperator(Operator):
             rows.append(together.take(below))
             rest = together.take(~below)
             told, later = Ends.concat(self._ends[p]).split(until)
+            if len(told) and rest.holder.any():  # told before it starts: a ghost
+                rest = rest.take(told.lookup(rest.holder) == INF)
             ends.append(told)
             self._rows[p] = [rest] if len(rest) else []
             self._ends[p] = [later] if len(later) else []

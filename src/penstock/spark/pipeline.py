@@ -55,10 +55,9 @@ class Running:
     mode: str
     streams: frozenset[str]
     since: int | None = None
-    batch: int = 0
+    batch: int | None = None
     shared: list[str] = field(default_factory=list)
     paused: bool = False
-    planned: bool = False
 
 
 @dataclass
@@ -137,7 +136,7 @@ class Pipeline:
             if known is not None:
                 running.since, running.batch = known["since"], known["batch"]
                 running.shared = known["shared"]
-                running.paused, running.planned = known["paused"], True
+                running.paused = known["paused"]
             self.queries[name] = running
             self._plan = None
 
@@ -158,7 +157,7 @@ class Pipeline:
         """Work on a paused query again: it begins anew with the elements that come from now on."""
         with self._lock:
             running = self.queries[name]
-            running.paused, running.planned, running.since = False, False, None
+            running.paused, running.batch, running.since = False, None, None
             self._plan = None
 
     def plan(self) -> PhysicalPlan:
@@ -170,26 +169,22 @@ class Pipeline:
 
     def _make_plan(self) -> PhysicalPlan:
         active = {n: q for n, q in self.queries.items() if not q.paused}
-        fresh = {n: q for n, q in active.items() if not q.planned}
+        next_batch = self.manifest.batch + 1
+        fresh = {n: q for n, q in active.items() if q.batch in (None, next_batch)}
         for running in fresh.values():
             running.since = self._first_unseen(running.streams)
-            running.batch = self.manifest.batch + 1
+            running.batch = next_batch
         for since in {q.since for q in fresh.values()}:
             peers: dict[str, Node] = {n: q.node for n, q in active.items() if q.since == since}
             for name, digests in shared_digests(peers).items():
                 if name in fresh:
                     fresh[name].shared = digests
-        rules = self.config["rules"]
-        queries = [
-            Query(
-                n, optimize_alone(q.node, q.shared) if rules else q.node, q.mode, q.since, q.batch
-            )
-            for n, q in active.items()
-        ]
+        queries = []
+        for name, q in active.items():
+            node = optimize_alone(q.node, q.shared) if self.config["rules"] else q.node
+            queries.append(Query(name, node, q.mode, q.since, q.batch or 0))
         made = plan(queries, self.config, self.manifest.numbers)
         self._check_plan(made, set(fresh))
-        for running in fresh.values():
-            running.planned = True
         return made
 
     def _check_plan(self, made: PhysicalPlan, fresh: set[str]) -> None:

@@ -98,6 +98,7 @@ class ReplayReader(_DescriptorReader):
         self._rate = rate
         self._speed = speed
         self._anchor: tuple[float, int] | None = None
+        self._first_ordinal: int | None = None
         self._planned: dict[tuple[Position, Position], list[Descriptor]] = {}
         self._available_now = False
         self._target: Position | None = None
@@ -140,8 +141,16 @@ class ReplayReader(_DescriptorReader):
         return [Slices(slices)]
 
     def _due(self, position: Position, limit: int) -> int:
-        """Return how many rows may leave by now."""
+        """Return how many rows may leave by now.
+
+        The clock starts when the first batch is done: that one takes as long as Spark needs to
+        start its workers, and brings only the first row or instant.
+        """
+        starting = self._first_ordinal in (None, position.ordinal)
+        self._first_ordinal = position.ordinal if starting else self._first_ordinal
         if self._rate is not None:
+            if starting:
+                return min(1, limit)
             if self._anchor is None:
                 self._anchor = (time.monotonic(), position.ordinal)
             since, ordinal = self._anchor
@@ -152,6 +161,8 @@ class ReplayReader(_DescriptorReader):
                 event = self._files.time_at(position)
                 if event is None:
                     return self._files.rows_until(position, MIN_TIME, limit)
+                if starting:
+                    return self._files.rows_until(position, event, limit)
                 self._anchor = (time.monotonic(), event)
             since, event = self._anchor
             passed = (time.monotonic() - since) * self._speed * self._files.chronons_per_second
