@@ -1,7 +1,7 @@
 """Hypothesis strategies: small streams and tables, every window, random plans over them.
 
 Numbers are small on purpose: a few keys, a few values, times that collide, so that ties, ghosts,
-empty snapshots and rows that take one another's place happen often.  Three streams and a table are
+empty snapshots and rows that take one another's place happen often.  Three streams and two tables are
 always there; what is drawn is their contents and the plan.
 """
 
@@ -47,6 +47,7 @@ SCANS = {
     "q": Scan("q", schema_of(x=LONG, b=BOOL, t=LONG), 2),
 }
 TABLE = schema_of(k=STRING, x=LONG, since=LONG, until=LONG)
+TABLES = (TableScan("d", TABLE), TableScan("v", TABLE, 2, 3))
 
 VALUES: dict[pa.DataType, list] = {
     STRING: [None, "a", "b", "c", ""],
@@ -93,14 +94,14 @@ def table_rows(draw, most: int = 5) -> list:
 
 @st.composite
 def data(draw, most: int = 10, strange: bool = False) -> Data:
-    """Contents of all streams and of the table."""
+    """Contents of all streams and tables."""
     slack = draw(st.sampled_from([0, 0, 3]))
     return Data(
         {
             name: draw(stream_rows(scan, slack, most, strange and name == "s"))
             for name, scan in SCANS.items()
         },
-        {"d": draw(table_rows())},
+        {scan.table: draw(table_rows()) for scan in TABLES},
         slack,
     )
 
@@ -251,10 +252,9 @@ def sources(draw, scans: tuple[str, ...] = ("s", "r", "q")) -> Node:
     return scan if draw(st.integers(0, 9)) == 9 else Window(scan, draw(windows(scan.schema)))
 
 
-@st.composite
-def tables(draw) -> Node:
-    valid = draw(st.booleans())
-    return TableScan("d", TABLE, 2 if valid else None, 3 if valid else None)
+def tables() -> st.SearchStrategy:
+    """A table that is valid for all time, or one with validity columns."""
+    return st.sampled_from(TABLES)
 
 
 @st.composite

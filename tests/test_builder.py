@@ -19,7 +19,7 @@ DECLARED = """
 CREATE STREAM s (k STRING, x BIGINT, y DOUBLE, t BIGINT) USING memory TIMESTAMP BY t;
 CREATE STREAM r (k STRING, z BIGINT, t BIGINT) USING memory TIMESTAMP BY t;
 CREATE STREAM m (k STRING, t TIMESTAMP) USING memory TIMESTAMP BY t;
-CREATE TABLE d (k STRING, label STRING) USING csv OPTIONS (path 'd.csv');
+CREATE TABLE d (k STRING, label STRING) USING rate;
 CREATE VIEW recent AS SELECT * FROM s [PARTITION BY k ROWS 2];
 """
 
@@ -171,7 +171,7 @@ def test_a_joined_column_whose_name_is_taken_gets_another(session: Session) -> N
         (lambda s: s.stream("nothing"), "there is no stream, table or view 'nothing'"),
         (lambda s: s.stream("s").window(), "a window must be given either as text or by keywords"),
         (lambda s: s.stream("s").window("NOW", now=True), "either as text or by keywords"),
-        (lambda s: s.stream("s").window(size=3), "a window has no part 'size'; known: partition_by"),
+        (lambda s: s.stream("s").window(size=3), "a window has no part 'size'; known: partition"),
         (lambda s: s.stream("s").window(rows=0), "ROWS"),
         (lambda s: s.table("d").window("ROWS 2"), "a window must be over a stream"),
         (lambda s: s.stream("s").where("x + 1"), "a condition must be BOOLEAN"),
@@ -180,7 +180,11 @@ def test_a_joined_column_whose_name_is_taken_gets_another(session: Session) -> N
         (lambda s: s.stream("s").join(s.stream("r"), on="w"), "there is no column 'w'"),
         (lambda s: s.stream("s").union_all(s.stream("r")), "must have the same column types"),
         (lambda s: s.stream("s").except_(s.stream("r")), "must have the same column types"),
-        (lambda s: s.stream("s").top(0, "x"), "LIMIT"),
+        (lambda s: s.stream("s").top(0, "x"), "must be at least 1, got 0"),
+        (lambda s: s.stream("s").select("k", "x AS K").start("q"), "two columns 'K'"),
+        (lambda s: s.stream("s").join(s.stream("m"), on="k").start("q"), "time in one way"),
+        (lambda s: s.table("d").start("q"), "must read at least one stream"),
+        (lambda s: s.stream("s").start("q", into="nowhere"), "there is no sink 'nowhere'"),
     ],
 )  # fmt: skip
 def test_mistakes(session: Session, build: Any, sentence: str) -> None:

@@ -255,7 +255,7 @@ def test_every_form_of_window_has_a_golden_file():
 
 def test_projected_copies_survive_every_cut():
     """Copies are counted, never made distinct."""
-    data = Data({"s": [(("a", 1, 1.5, 1), 1)] * 3, "r": [], "q": []}, {"d": []})
+    data = Data({"s": [(("a", 1, 1.5, 1), 1)] * 3, "r": [], "q": []}, {"d": [], "v": []})
     plan = Project(
         Window(SCANS["s"], make.WindowSpec(range=2)), (make.Column(1, make.LONG),), ("x",)
     )

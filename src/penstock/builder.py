@@ -14,10 +14,12 @@ from typing import Any
 from penstock import algebra, cql
 from penstock.algebra import Node
 from penstock.cql.join_text import bind_join
+from penstock.cql.times import time_kinds
 from penstock.errors import QueryError
 from penstock.expr.nodes import Column
 from penstock.model import Schema
 from penstock.optimizer.drop_identities import drop_identities
+from penstock.windows import WindowSpec
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Relation:
 
     def top(self, count: int, *order: str) -> Relation:
         """Keep the first rows of each snapshot: ``top(3, "celsius DESC")``."""
+        if count < 1:
+            raise QueryError(f"the number of rows that top keeps must be at least 1, got {count}")
         keys = []
         for text in order:
             words = text.rsplit(None, 1)
@@ -125,7 +129,21 @@ class Relation:
 
     def start(self, name: str, into: str | None = None) -> Any:
         """Run as a continuous query; the answer is the query's handle."""
-        return self.session.register(name, self.node, into)
+        seen: set[str] = set()
+        for column in self.schema.names:
+            if column.lower() in seen:
+                raise QueryError(
+                    f"the output has two columns '{column}'; give it another name with AS"
+                )
+            seen.add(column.lower())
+        if len(time_kinds(self.node)) > 1:
+            raise QueryError(
+                "one query must count time in one way, but here one stream has a TIMESTAMP time "
+                "column and another an integer one; declare both alike"
+            )
+        plain = isinstance(self.node, algebra.Scan)  # as in the language: everything so far
+        node = algebra.Window(self.node, WindowSpec()) if plain else self.node
+        return self.session.register(name, node, into)
 
     def _with(self, node: Node) -> Relation:
         return Relation(node, self.session)

@@ -15,13 +15,17 @@ from penstock.errors import ConfigError, suggest
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting; ``kind`` is int, bool, str, bytes or seconds; ``choices`` limits strings."""
+    """One setting; ``kind`` is int, bool, str, bytes or seconds.
+
+    ``choices`` limits strings, ``least`` numbers.
+    """
 
     name: str
     default: Any
     kind: str
     doc: str
     choices: tuple[str, ...] = ()
+    least: int | None = None
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -31,6 +35,7 @@ SETTINGS: tuple[Setting, ...] = (
         "int",
         "Number of shards, and so of tasks per stage; 0 means one per core that Spark has. It is "
         "fixed when a checkpoint is made.",
+        least=0,
     ),
     Setting("trigger", 0.1, "seconds", "Shortest time between the starts of two micro-batches."),
     Setting(
@@ -38,13 +43,21 @@ SETTINGS: tuple[Setting, ...] = (
         1_000_000,
         "int",
         "Most rows that one source of Penstock's own puts into a batch.",
+        least=1,
     ),
-    Setting("batch.files", 64, "int", "Most files that one folder source puts into a batch."),
+    Setting(
+        "batch.files",
+        64,
+        "int",
+        "Most files that one folder source puts into a batch.",
+        least=1,
+    ),
     Setting(
         "block.rows",
         262_144,
         "int",
         "Most rows of one block of an expansion, such as join pairs: bounds memory.",
+        least=1,
     ),
     Setting(
         "merge.strategy",
@@ -53,7 +66,7 @@ SETTINGS: tuple[Setting, ...] = (
         "When state runs are merged.",
         ("greedy", "maxfanin", "always", "never"),
     ),
-    Setting("merge.fan_in", 8, "int", "Runs that are merged at once."),
+    Setting("merge.fan_in", 8, "int", "Runs that are merged at once.", least=2),
     Setting(
         "scheduler",
         "topological",
@@ -64,7 +77,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("rules", True, "bool", "Whether the optimizer's rules are applied."),
     Setting("panes", True, "bool", "Whether sliding aggregates are computed from panes."),
     Setting("fsync", True, "bool", "Whether run files and manifests are forced to disk."),
-    Setting("retain.manifests", 10, "int", "Manifests kept for inspection besides the newest."),
+    Setting(
+        "retain.manifests",
+        10,
+        "int",
+        "Manifests kept for inspection besides the newest.",
+        least=0,
+    ),
     Setting(
         "spark.ui", False, "bool", "Whether Spark's web UI runs, on loopback, in own sessions."
     ),
@@ -107,6 +126,10 @@ def parse(setting: Setting, value: Any) -> Any:
         raise ConfigError(
             f"the setting '{setting.name}' must be one of {', '.join(setting.choices)}, "
             f"got {value!r}"
+        )
+    if setting.least is not None and converted < setting.least:
+        raise ConfigError(
+            f"the setting '{setting.name}' must be at least {setting.least}, got {value!r}"
         )
     return converted
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from penstock import algebra, cql
 from penstock.algebra import Node
 from penstock.builder import Relation
-from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef
+from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef, TableDef
 from penstock.config import Config
 from penstock.cql import statements
 from penstock.errors import PenstockError, QueryError, StateError
@@ -41,7 +41,7 @@ from penstock.spark.failures import root_cause
 from penstock.spark.metrics import state_bytes, state_rows
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import MemorySink, Sink, changes_of, check_sink, open_sink
-from penstock.spark.sources import check_stream, is_finite
+from penstock.spark.sources import check_stream, check_table, is_finite
 from penstock.spark.spool import Spool
 
 if TYPE_CHECKING:
@@ -294,6 +294,8 @@ class Session:
             return self._handles.get(definition.name.lower()) if kind == "query" else None
         if isinstance(definition, StreamDef):
             check_stream(definition)
+        if isinstance(definition, TableDef):
+            check_table(definition)
         if isinstance(definition, SinkDef):
             check_sink(definition)
         if isinstance(definition, QueryDef):
@@ -427,16 +429,22 @@ def _explanation(session: Session, level: str, node: Node, name: str) -> list[st
     if session.config["rules"]:
         plans = optimize(plans)
     handles = session._handles
+    whole = None if session._pipeline is None else session._pipeline.last_plan
+    if whole is not None and name in {a.query for a in whole.answers}:
+        plans[name] = session.pipeline.optimized(name)
+    else:
+        whole = None  # not running: what it would be beside the others
     if level in ("logical", "all"):
         lines += ["logical plan", cql.render_plan(node), ""]
     if level in ("optimized", "all"):
         lines += ["optimized plan", cql.render_plan(plans[name]), ""]
     if level in ("physical", "all"):
-        queries = [
-            Query(n, p, handles[n.lower()].mode if n.lower() in handles else "view")
-            for n, p in plans.items()
-        ]
-        whole = plan(queries, session.config, {})
+        if whole is None:
+            queries = [
+                Query(n, p, handles[n.lower()].mode if n.lower() in handles else "view")
+                for n, p in plans.items()
+            ]
+            whole = plan(queries, session.config, {})
         shards = session.config["shards"] or _cores(session)
         lines += ["physical plan", physical_explain.explain(whole, name, shards), ""]
     return lines

@@ -6,9 +6,12 @@ import os
 import sys
 from pathlib import Path
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.config import Config
+from penstock.errors import ConfigError
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
@@ -35,7 +38,15 @@ def own_session(master: str | None, config: Config) -> SparkSession:
     builder = SparkSession.builder.appName("penstock")
     for key, value in own_settings(master, config).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        told = str(error).strip().splitlines()
+        raise ConfigError(
+            f"Spark must be able to start, but: {told[0] if told else type(error).__name__}; it "
+            f"needs Java 17 or newer ('java -version' shows yours; JAVA_HOME chooses one) and a "
+            f"master that can be reached"
+        ) from error
 
 
 def own_settings(master: str | None, config: Config) -> dict[str, str]:

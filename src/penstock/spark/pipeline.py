@@ -181,11 +181,17 @@ class Pipeline:
                     fresh[name].shared = digests
         queries = []
         for name, q in active.items():
-            node = optimize_alone(q.node, q.shared) if self.config["rules"] else q.node
-            queries.append(Query(name, node, q.mode, q.since, q.batch or 0))
+            queries.append(Query(name, self.optimized(name), q.mode, q.since, q.batch or 0))
         made = plan(queries, self.config, self.manifest.numbers)
         self._check_plan(made, set(fresh))
         return made
+
+    def optimized(self, name: str) -> Node:
+        """Return the plan of a query after the rules; it stays the same while the query runs."""
+        running = self.queries[name]
+        if not self.config["rules"]:
+            return running.node
+        return optimize_alone(running.node, running.shared)
 
     def _check_plan(self, made: PhysicalPlan, fresh: set[str]) -> None:
         """Check that queries which run already find the state of all their operators."""

@@ -129,6 +129,13 @@ def check_stream(definition: StreamDef) -> None:
         _check_path(f"stream {definition.name}", option(definition, "path"))
 
 
+def check_table(definition: TableDef) -> None:
+    """Check the path of a table before anything is started."""
+    if definition.format.lower() in (*_FILE_FORMATS, "parquet"):
+        options = {name.lower(): str(value) for name, value in definition.options.items()}
+        _check_path(f"table {definition.name}", options.get("path"))
+
+
 def _check_path(owner: str, path: str | None) -> None:
     if not path:
         raise DataError(f"the {owner} must have a path; add OPTIONS (path '…') to it")
@@ -324,8 +331,7 @@ def read_table(spark: SparkSession, definition: TableDef) -> pa.Table:
     """Read a static table: its declared columns, matched by name, with the declared types."""
     kind = definition.format.lower()
     options = {name.lower(): str(value) for name, value in definition.options.items()}
-    if kind in (*_FILE_FORMATS, "parquet"):
-        _check_path(f"table {definition.name}", options.get("path"))
+    check_table(definition)
     if kind == "csv":
         options.setdefault("header", "true")
     reader = spark.read.format(definition.format).options(**options)
