@@ -1,8 +1,8 @@
 """Hypothesis strategies: small streams and tables, every window, random plans over them.
 
 Numbers are small on purpose: a few keys, a few values, times that collide, so that ties, ghosts,
-empty snapshots and rows that take one another's place happen often.  Three streams and two tables are
-always there; what is drawn is their contents and the plan.
+empty snapshots and rows that take one another's place happen often.  Three streams and two tables
+are always there; what is drawn is their contents and the plan.
 """
 
 from __future__ import annotations

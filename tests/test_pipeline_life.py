@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import PenstockError, StateError
+from penstock.errors import DataError, StateError
 from penstock.model import INF
 from penstock.reference import Inputs, accept, stream
 from penstock.session import QueryHandle, Session
@@ -130,6 +130,32 @@ def test_queries_come_and_go(spark: Any, tmp_path: Path) -> None:
         assert found == expected
 
 
+def test_streams_are_added_in_the_middle_of_a_batch(spark: Any, tmp_path: Path) -> None:
+    pushed = Pushed(tmp_path)
+    elements: dict[str, list[Any]] = {}
+    with Session(spark, settings={"shards": 2}) as session:
+        session.sql(pushed.script)
+        for number in range(4):
+            session.sql(
+                f"CREATE STREAM more{number} (x BIGINT, t BIGINT) USING memory TIMESTAMP BY t;"
+                f"CREATE QUERY sum{number} INTO kept AS "
+                f"SELECT SUM(x) AS s FROM more{number} [ROWS 3]"
+            )
+            for name in [f"more{i}" for i in range(number + 1)]:
+                before = elements.setdefault(name, [])
+                rows = [(len(before) + i, len(before) + i) for i in range(5)]
+                session.push(name, rows)
+                before += [(row, row[-1]) for row in rows]
+            time.sleep(0.3 * number)  # not await_idle: a batch may be under way
+        session.query("sum0").resume()  # not paused: nothing happens
+        for name in elements:
+            session.finish(name)
+        assert session.await_end(timeout=200)
+        for handle in session.handles():
+            assert handle.status()["since"] is None
+            check_answer(handle.definition.plan, interval_rows(handle.rows()), Inputs(elements))
+
+
 def test_all_queries_may_be_paused_or_dropped(spark: Any, tmp_path: Path) -> None:
     pushed = Pushed(tmp_path)
     with Session(spark, settings={"shards": 1}) as session:
@@ -235,7 +261,7 @@ def test_a_stopped_session_goes_on_exactly(spark: Any, tmp_path: Path) -> None:
     with Session(spark, checkpoint=folder, settings=settings) as session:
         session.callback("calls", fail)
         session.sql(script)
-        with pytest.raises(PenstockError, match="the post is closed"):
+        with pytest.raises(DataError, match=r"query births it raised ValueError: the post is"):
             session.await_end(timeout=100)
     with open_session() as session:
         session.sql(script)

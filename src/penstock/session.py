@@ -219,6 +219,8 @@ class Session:
                     pipeline.check(definition.name, definition.plan, handle.mode)
                     self._open_outlets(definition, handle)
                     pipeline.add(definition.name, definition.plan, handle.mode)
+                    if handle.paused:
+                        pipeline.pause(definition.name)
                 except PenstockError:
                     self._drop("query", name, if_exists=True)
                     raise
@@ -465,6 +467,7 @@ class QueryHandle:
     mode: str
     timestamps: bool
     sink: Sink | None = None
+    paused: bool = False
 
     @property
     def name(self) -> str:
@@ -477,12 +480,14 @@ class QueryHandle:
 
     def pause(self) -> QueryHandle:
         """Stop working on the query from the next batch on; the others go on."""
+        self.paused = True
         if self._running():
             self.session.pipeline.pause(self.name)
         return self
 
     def resume(self) -> QueryHandle:
         """Work on it again: it begins anew; `status` says from which time its answers hold."""
+        self.paused = False
         if self._running():
             self.session.pipeline.resume(self.name)
         return self
@@ -517,7 +522,7 @@ class QueryHandle:
         pipeline = self.session._pipeline
         answer: dict[str, Any] = {
             "query": self.name,
-            "state": "created",
+            "state": "paused" if self.paused else "created",
             "since": None,
             "rows": 0,
             "sink": self.definition.sink or "memory",

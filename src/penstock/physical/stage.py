@@ -19,7 +19,7 @@ from penstock.physical.parcels import (
     read_report,
     report,
 )
-from penstock.physical.plan import PhysicalPlan
+from penstock.physical.plan import Answer, PhysicalPlan
 from penstock.runs.state import Storage
 
 
@@ -45,6 +45,7 @@ def run_stage(
     out: list[Parcel] = []
     last_beat: dict[int, int] = {}
     results: list[dict[str, Any]] = []
+    views: dict[int, tuple[Batch, int]] = {}
     answers = {a.node: a for a in plan.answers}
     rows: list[tuple[int, Message]] = []
     heard: dict[int, list[int]] = {}
@@ -73,13 +74,10 @@ def run_stage(
 
     def deliver(node: int, batch: Batch, operator: OutputOperator) -> None:
         answer = answers[node]
-        if len(batch) == 0 and answer.mode != "view":
-            return
-        place = storage.write(batch.to_table())
-        result = {"query": answer.query, "mode": answer.mode, "place": place, "rows": len(batch)}
         if answer.mode == "view":
-            result["as_of"] = operator.as_of
-        results.append(result)
+            views[node] = batch, operator.as_of  # of one batch only the newest counts
+        elif len(batch):
+            results.append(_result(answer, batch, storage))
 
     current = source_beats(beats, fresh, idle)
     fragment = Fragment(plan, stage, shard, dict(states), storage, config, latest, send, deliver)
@@ -91,6 +89,8 @@ def run_stage(
             beat = _beat(plan, number, heard.get(number, []), shards, current)
             fragment.feed(number, Heartbeat(beat))
     fragment.run()
+    for node, (batch, as_of) in views.items():
+        results.append(_result(answers[node], batch, storage) | {"as_of": as_of})
     described = fragment.close()
     for number, target in enumerate(plan.channels):
         if plan.nodes[target.producer].stage == stage:
@@ -108,6 +108,12 @@ def run_stage(
             "rows": {plan.nodes[a].digest: r for a, r in fragment.rows_out.items()},
         }
     )
+
+
+def _result(answer: Answer, batch: Batch, storage: Storage) -> dict[str, Any]:
+    """Write rows of an answer and describe them."""
+    place = storage.write(batch.to_table())
+    return {"query": answer.query, "mode": answer.mode, "place": place, "rows": len(batch)}
 
 
 def _beat(

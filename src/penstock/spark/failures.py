@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 
 from penstock import errors
-from penstock.errors import InternalError, PenstockError
+from penstock.errors import InternalError, PenstockError, StateError
 
 _OURS = re.compile(
     r"penstock\.errors\.(\w+): (.*?)(?=\n\s*(?:at |\n|SQLSTATE|Driver stacktrace)|\Z)", re.S
 )
 
+_FILES = re.compile(r"^(OSError|FileNotFoundError|PermissionError|IsADirectoryError): ")
+
 
 def root_cause(error: BaseException) -> PenstockError:
-    """Return the error of ours that a task or batch raised, or an InternalError with its text."""
+    """Return the error of ours that a task or batch raised, or one that tells its text.
+
+    What files did not allow is a StateError, anything else an InternalError.
+    """
     if isinstance(error, PenstockError):
         return error
     text = str(error)
@@ -25,4 +30,9 @@ def root_cause(error: BaseException) -> PenstockError:
             return kind(message.strip())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if re.match(r"^[\w.]+(Error|Exception|Interrupt): ", line)]
-    return InternalError(python[-1] if python else (lines[0] if lines else repr(error)))
+    if isinstance(error, OSError) or (python and _FILES.match(python[-1])):
+        told = text if isinstance(error, OSError) else python[-1].partition(": ")[2]
+        return StateError(f"files must be readable and writable, but: {told}")
+    if python:
+        return InternalError(python[-1])
+    return InternalError(f"{type(error).__name__}: {lines[0]}" if lines else repr(error))

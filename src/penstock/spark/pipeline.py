@@ -157,8 +157,9 @@ class Pipeline:
         """Work on a paused query again: it begins anew with the elements that come from now on."""
         with self._lock:
             running = self.queries[name]
-            running.paused, running.batch, running.since = False, None, None
-            self._plan = None
+            if running.paused:
+                running.paused, running.batch, running.since = False, None, None
+                self._plan = None
 
     def plan(self) -> PhysicalPlan:
         """Return the plan of all active queries, made when it is first needed after a change."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from penstock.errors import DataError
 from penstock.model import TIMESTAMP, Schema
 from penstock.spark.sinks.base import Result, Sink
 from penstock.spark.sinks.files import shown_time
@@ -141,5 +142,12 @@ class CallbackSink(Sink):
         if self._ledger.has(result.batch):
             return
         if result.table.num_rows or result.mode == "view":
-            self._function(result.batch, result.table)
+            try:
+                self._function(result.batch, result.table)
+            except Exception as error:
+                raise DataError(
+                    f"the function of a callback sink must take every batch, but for batch "
+                    f"{result.batch} of query {result.query} it raised {type(error).__name__}: "
+                    f"{error}; the batch will be given to it again"
+                ) from error
         self._ledger.add(result.batch)
