@@ -253,6 +253,26 @@ def test_every_form_of_window_has_a_golden_file():
     }
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_view_counts_only_the_newest_of_a_batch(shards):
+    """The silent stream holds the heartbeat back; then both end in one batch."""
+    rows = make.WindowSpec(rows=1)
+    members = (Window(SCANS["r"], rows), Window(SCANS["r"], make.WindowSpec(now=True)))
+    plan = make.UnionAll((*members, Project(Window(SCANS["q"], rows), NAMED, ("k", "x", "t"))))
+    engine = LocalEngine({"q": plan}, shards=shards, mode="view")
+    engine.batch({"q": [(1, True, 0)], "r": []})
+    engine.batch({"q": [(2, True, 1)], "r": []})
+    engine.batch({}, final=True)
+    assert engine.views["q"] == [(None, 2, 1)]
+
+
+NAMED = (
+    make.Literal(None, make.STRING),
+    make.Column(0, make.LONG),
+    make.Column(2, make.LONG),
+)
+
+
 def test_projected_copies_survive_every_cut():
     """Copies are counted, never made distinct."""
     data = Data({"s": [(("a", 1, 1.5, 1), 1)] * 3, "r": [], "q": []}, {"d": [], "v": []})

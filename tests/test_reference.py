@@ -476,11 +476,12 @@ def test_rstream_repeats_what_lasts_for_ever_up_to_the_largest_time():
     assert stream(ToStream("rstream", chosen, ((2, 0),)), inputs) == expected
 
 
-def test_rstream_repeats_a_value_up_to_its_last_change():
+def test_rstream_repeats_everything_up_to_the_last_change():
     inputs = given([("a", 1, 1), ("a", 1, 4)], [("c", 7, 5)])
     both = UnionAll((x_of(S, WindowSpec(range=9, slide=4)), x_of(R, WindowSpec(range=INF))))
-    # 1: [4, 12), [4, 16); 7: [5, INF); the streams end at 5
+    # 1: [4, 12), [4, 16); 7: [5, INF); the streams end at 5, the last change is at 16
     expected = Counter({(4, (1,)): 2, (8, (1,)): 2, (12, (1,)): 1})
+    expected.update([(8, (7,)), (12, (7,)), (16, (7,))])
     assert stream(ToStream("rstream", both, ((4, 0),)), inputs) == expected
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import QueryError
 from penstock.expr.nodes import AggregateCall, Expr
-from penstock.model import Field, Schema
+from penstock.model import INF, Field, Schema
 from penstock.windows import WindowSpec
 
 
@@ -299,6 +299,23 @@ def pulses_of(node: Node) -> tuple[tuple[int, int], ...]:
         if isinstance(n, Window) and n.spec.slide is not None
     }
     return tuple(sorted(found))
+
+
+def is_mortal(node: Node) -> bool:
+    """Whether every row surely starts and ends at a finite time."""
+    match node:
+        case Window(_, spec):
+            bounded = spec.range is not None and spec.range < INF
+            return bounded or spec.now or spec.fixed is not None or spec.session is not None
+        case Join(left, right) | SetOp("intersect", _, left, right):
+            return is_mortal(left) or is_mortal(right)
+        case SetOp(_, _, left, _):
+            return is_mortal(left)
+        case Aggregate(below, keys):
+            return bool(keys) and is_mortal(below)
+        case Scan() | TableScan() | ToStream():
+            return False
+    return all(is_mortal(below) for below in inputs(node))
 
 
 PATTERNS = ("monotonic", "weakest", "weak", "strict")

@@ -46,6 +46,13 @@ SETTINGS: tuple[Setting, ...] = (
         least=1,
     ),
     Setting(
+        "batch.seconds",
+        1.0,
+        "seconds",
+        "Time that a batch should take: batches of Penstock's own sources are made larger or "
+        "smaller, up to `batch.rows`, until they do. 0 means `batch.rows` always.",
+    ),
+    Setting(
         "batch.files",
         64,
         "int",
@@ -87,7 +94,23 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "spark.ui", False, "bool", "Whether Spark's web UI runs, on loopback, in own sessions."
     ),
-    Setting("driver.memory", "2g", "str", "Memory of the Spark driver in own local sessions."),
+    Setting("driver.memory", "2g", "str", "Memory of the Spark driver in own sessions."),
+    Setting(
+        "driver.host",
+        "",
+        "str",
+        "Address at which the executors of a cluster reach the driver; empty means this machine's "
+        "name. A local Spark is always on loopback.",
+    ),
+    Setting("executor.memory", "1g", "str", "Memory of each Spark executor on a cluster."),
+    Setting(
+        "cluster.cores",
+        0,
+        "int",
+        "Most cores that are taken of a cluster; 0 means all that it offers. When it is set, it is "
+        "also the number of shards that `shards=0` means.",
+        least=0,
+    ),
 )
 
 _BY_NAME = {s.name: s for s in SETTINGS}

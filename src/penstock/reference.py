@@ -21,7 +21,6 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 from penstock.algebra import (
@@ -227,20 +226,17 @@ def _deaths(steps: Steps) -> Iterable[Element]:
 def _at_pulses(steps: Steps, pulses: Iterable[tuple[int, int]], now: int) -> Iterable[Element]:
     """Return the snapshot at each pulse, from the first change that is not "since ever".
 
-    A relation may last for ever, a stream of its snapshots cannot: beyond the largest time of the
-    streams (``now``), a value is repeated up to the last change of its count, and no further.
+    A relation may last for ever, a stream of its snapshots cannot: it stops with the largest time
+    of the streams (``now``) or the last change, whichever is later.
     """
-    times = [time for time, _ in steps if time > MIN_TIME]
-    if not times:
+    changes = [time for time, _ in steps if time > MIN_TIME]
+    if not changes:
         return
-    last = max(now, times[-1])
-    instants = {p for slide, o in pulses for p in range(_up(times[0], slide, o), last + 1, slide)}
-    for value in {value for _, snapshot in steps for value in snapshot}:
-        counts = [(time, snapshot[value]) for time, snapshot in steps]
-        changes = [time for (_, a), (time, b) in pairwise([(0, 0), *counts]) if a != b]
-        for time in instants:
-            if time <= max(now, *changes):
-                yield from [(value, time)] * snapshot_at(steps, time)[value]
+    last = max(now, changes[-1])
+    times = {p for slide, o in pulses for p in range(_up(changes[0], slide, o), last + 1, slide)}
+    for time in sorted(times):
+        for value in snapshot_at(steps, time).elements():
+            yield value, time
 
 
 # Windows

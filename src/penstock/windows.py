@@ -43,6 +43,12 @@ class WindowSpec:
         return self.rows is None and self.session is None
 
     @property
+    def drops_rows(self) -> bool:
+        """Whether some elements are in no snapshot, by their time or by what follows them."""
+        bounds = (self.origin, self.after, self.before, self.slide)
+        return not self.by_time or any(b is not None for b in bounds)
+
+    @property
     def unbounded(self) -> bool:
         """Whether elements never leave this window."""
         return (

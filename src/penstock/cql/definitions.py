@@ -202,8 +202,8 @@ class DefinitionBinder:
         plan = QueryBinder(self.source, self.catalog).top(self.syntax.query)
         if not streams_of(plan):
             self.source.fail(
-                "a continuous query must read a stream, and this one reads only tables; use SELECT "
-                "for a one-time answer",
+                "a continuous query must read a stream, and this one reads only tables, whose "
+                "answer does not change; ask Spark itself for it",
                 self.syntax.query.span,
             )
         return QueryDef(self.syntax.name.text, plan, self._sink("INTO"), self.sql)

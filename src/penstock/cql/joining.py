@@ -7,6 +7,9 @@ goes as deep as it can:
 * an equality between expressions of what is joined so far and of the next item becomes a join key;
 * any other becomes part of the residual of the join that completes it.
 
+A conjunct that can fail, such as a division, is not evaluated on rows that those before it sort
+out: it waits for the join that completes them all.  Keys are evaluated on every row.
+
 Items are joined in the order of the text, but an item that has an equality with what is joined so
 far comes before one that has none.
 """
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from penstock.algebra import Filter, Join, Node
+from penstock.expr.arrow import cannot_fail
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Call, Expr, columns_of, shift
 
@@ -36,7 +40,7 @@ def all_of(parts: Sequence[Expr]) -> Expr:
 
 @dataclass(frozen=True)
 class _Condition:
-    """A conjunct and the items that it reads."""
+    """A conjunct and the items that it reads or waits for."""
 
     expr: Expr
     items: frozenset[int]
@@ -56,9 +60,15 @@ class JoinBuilder:
 
     def build(self, parts: Sequence[Expr]) -> tuple[Node, dict[int, int]]:
         """Return the plan and where each column of the text's order stands in it."""
-        conditions = [
-            _Condition(e, frozenset(self.item_of[c] for c in columns_of(e))) for e in parts
-        ]
+        conditions: list[_Condition] = []
+        before: frozenset[int] = frozenset()
+        for part in parts:
+            items = frozenset(self.item_of[c] for c in columns_of(part))
+            is_key = isinstance(part, Call) and part.name == "eq" and len(items) > 1
+            if items and not is_key and not cannot_fail(part):
+                items |= before
+            conditions.append(_Condition(part, items))
+            before |= items
         for item in range(len(self.nodes)):
             own = [c.expr for c in conditions if c.items == {item}]
             if own:

@@ -57,6 +57,14 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> Keys:
     return Keys(lanes[0], lanes[1])
 
 
+def sum_of_rows(columns: Sequence[pa.Array], rows: int) -> int:
+    """Return the sum modulo 2**64 of the rows' hashes: the same in whatever order they come."""
+    total = np.full(rows, _LANES[0], np.uint64)
+    for column in columns:
+        total = _mix(total * np.uint64(31) + _hash(column, 0))
+    return int(total.sum(dtype=np.uint64))
+
+
 def codes(keys: Keys) -> tuple[I64, I64]:
     """Return a dense code per row, and for each code the position of its first row.
 

@@ -9,10 +9,9 @@
 
 Every element leaves with start = its time and end = ``INF``.  RSTREAM is expanded in blocks of
 ``context.block`` rows.  A relation may last for ever, its snapshots at pulses cannot: when the
-input is over (``until == INF``), beyond the largest time of the data (``context.now``) a value is
-repeated up to the last change of its count and no further.  Pulses do not begin before the first
-change that is not "since ever".  Both bounds follow from net changes and from the data alone, not
-from where intervals or batches are cut.
+input is over (``until == INF``), pulses stop with the largest time of the data (``context.now``) or
+the last change, whichever is later.  They do not begin before the first change that is not "since
+ever".  Changes are net changes, so nothing depends on where intervals or batches are cut.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import pyarrow as pa
 
 from penstock.errors import InternalError
 from penstock.kernels.changes import cancel, net_changes, shared_times, without_ghosts
-from penstock.kernels.keys import Keys, codes, hash_columns
+from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.steps import group_starts
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
@@ -118,26 +117,21 @@ class ToStreamOperator(SlicedOperator):
     def _at_pulses(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
         died = self._lives.turn(born, ends, until)
         numbers = self.context.state.numbers
-        changed, change = Batch.concat([born, died]), np.empty(0, np.int64)
         if "first" not in numbers or until == INF:
             birth, death = net_changes(born, died)
-            changed = changed.take(np.concatenate([birth, death]))
             change = np.concatenate([born.start[birth], died.end[death]])
+            change = change[change > MIN_TIME]
+            if len(change):
+                numbers.setdefault("first", int(change.min()))
         if "first" not in numbers:
-            finite = change[change > MIN_TIME]
-            if len(finite) == 0:
-                return
-            numbers["first"] = int(finite.min())
-        begin = max(since, numbers["first"])
-        if all(_pulse(begin, slide, origin) >= until for slide, origin in self.pulses):
+            return
+        begin, stop = max(since, numbers["first"]), until  # pulses lie in [begin, stop)
+        if until == INF:
+            stop = max(self.context.now, int(change.max(initial=MIN_TIME))) + 1
+        if all(_pulse(begin, slide, origin) >= stop for slide, origin in self.pulses):
             return
         rows = _all_lives(died, self._lives.live())
-        low, high = np.maximum(rows.start, begin), np.minimum(rows.end, until)
-        if until == INF:
-            stop = _last_repeat(rows, changed, change, self.context.now) + 1
-            high = np.maximum(low, np.minimum(high, stop))
-        if not (low < high).any():
-            return
+        low, high = np.maximum(rows.start, begin), np.minimum(rows.end, stop)
         for series, (slide, origin) in enumerate(self.pulses):
             # the pulses of [low, high) are base + k * slide for k in [first, last)
             base = _pulse(begin, slide, origin)
@@ -170,16 +164,6 @@ def _all_lives(died: Batch, live: Batch) -> Batch:
         live.columns, live.start, np.full(len(live), INF, np.int64), np.zeros(len(live), np.int64)
     )
     return Batch.concat([died, outlive])
-
-
-def _last_repeat(rows: Batch, changed: Batch, change: I64, now: int) -> I64:
-    """Return for each row the last instant at which its value changes, ``now`` if that is later."""
-    keys = [hash_columns(b.columns, len(b)) for b in (rows, changed)]
-    code, first = codes(Keys.concat(keys))
-    last = np.full(len(first), now, np.int64)
-    np.maximum.at(last, code[len(rows) :], change)
-    found: I64 = last[code[: len(rows)]]
-    return found
 
 
 def _pulse(time: int, slide: int, origin: int) -> int:

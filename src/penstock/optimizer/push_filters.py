@@ -3,16 +3,21 @@
 A condition commutes with everything that treats rows one by one, with bag operations, with a join's
 side, with group keys, and with a window by time.  Below a window by rows only a condition on its
 partition columns may go: others would change which rows are counted.
+
+A condition that can fail, such as a division, must not meet rows that would not have reached it: it
+stays above what drops rows, and behind a condition that stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 
 from penstock import algebra
 from penstock.algebra import Node
+from penstock.expr.arrow import cannot_fail
 from penstock.expr.nodes import Call, Expr, columns_of, shift, substitute
 from penstock.optimizer.nameless import canonical
 
@@ -53,6 +58,10 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
         return node
     if shared and canonical(node) in shared:
         return _keep(node, parts)
+    if not _passes_all(node):
+        safe = [p for p in parts if cannot_fail(p)]
+        if len(safe) < len(parts):
+            return _keep(_push(node, safe, shared), [p for p in parts if p not in safe])
     match node:
         case algebra.Filter(below, predicate):
             return _push(below, conjuncts(predicate) + parts, shared)
@@ -66,8 +75,7 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
         case algebra.Join():
             return _below_join(node, parts, shared)
         case algebra.Aggregate(below, keys, _, _) if keys:
-            mine = [p for p in parts if all(c < len(keys) for c in columns_of(p))]
-            rest = [p for p in parts if p not in mine]
+            mine, rest = _guarded(parts, lambda p: all(c < len(keys) for c in columns_of(p)))
             moved = [substitute(p, keys) for p in mine]
             return _keep(replace(node, input=_push(below, moved, shared)), rest)
         case algebra.UnionAll(members):
@@ -81,13 +89,33 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
     return _keep(node, parts)
 
 
+def _passes_all(node: Node) -> bool:
+    """Whether every row of the inputs is in the result, so that a condition meets no others."""
+    match node:
+        case algebra.Join() | algebra.SetOp() | algebra.ToStream():
+            return False
+        case algebra.Window(_, spec):
+            return not spec.drops_rows
+    return True
+
+
+def _guarded(parts: list[Expr], movable: Callable[[Expr], bool]) -> tuple[list[Expr], list[Expr]]:
+    """Split into parts that move and parts that stay; behind one that stays, none that can fail."""
+    mine: list[Expr] = []
+    rest: list[Expr] = []
+    for part in parts:
+        moves = movable(part) and (not rest or cannot_fail(part))
+        (mine if moves else rest).append(part)
+    return mine, rest
+
+
 def _below_window(node: algebra.Window, parts: list[Expr], shared: frozenset[Node]) -> Node:
+    rest: list[Expr] = []
     if node.spec.by_time:
         mine = parts
     else:
         allowed = set(node.spec.partition_by)
-        mine = [p for p in parts if columns_of(p) and columns_of(p) <= allowed]
-    rest = [p for p in parts if p not in mine]
+        mine, rest = _guarded(parts, lambda p: bool(columns_of(p)) and columns_of(p) <= allowed)
     stream = node.input
     match stream:
         case algebra.Scan():

@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import Config
+from penstock.expr.arrow import cannot_fail
 from penstock.expr.nodes import Expr
 from penstock.model import Schema
 from penstock.operators.base import Operator
@@ -141,6 +142,10 @@ class Graph:
                 kind, arguments, [producer], [None], types, partitioning, label, pattern
             )
         if node.operator is TimeWindowOperator and kind is not TimeWindowOperator:
+            if node.arguments[0].drops_rows and not _cannot_fail(arguments):
+                return self.operator(
+                    kind, arguments, [producer], [None], types, partitioning, label, pattern
+                )
             # go below the window: it touches only times
             below = self.stateless(
                 kind, arguments, node.inputs[0].producer, types, partitioning, label, ""
@@ -253,6 +258,12 @@ def reachable(whole: PhysicalPlan) -> PhysicalPlan:
     )
     answers = tuple(replace(a, node=place[a.node]) for a in whole.answers)
     return PhysicalPlan(nodes, channels, answers, whole.numbers)
+
+
+def _cannot_fail(arguments: tuple[Any, ...]) -> bool:
+    """Whether a selection or projection with these arguments can meet any row."""
+    (given,) = arguments
+    return all(cannot_fail(e) for e in (given if isinstance(given, tuple) else (given,)))
 
 
 def _digest(*parts: object) -> str:

@@ -327,10 +327,9 @@ def _(node: algebra.TopK, planner: Planner) -> int:
 def _(node: algebra.ToStream, planner: Planner) -> int:
     below = planner.lower(node.input)
     types = node.schema.types
-    # a change anywhere makes an RSTREAM without pulses speak; one with pulses begins with the first
-    # change anywhere, which a shard sees by itself unless it holds rows that are valid since ever
-    since_ever = any(isinstance(n, algebra.TableScan) for n in algebra.walk(node))
-    alone = node.kind == "rstream" and (not node.pulses or since_ever)
+    # an RSTREAM speaks when anything changes; with pulses, the first and the last change anywhere
+    # bound it, which no shard needs to know if all rows come and go
+    alone = node.kind == "rstream" and not (node.pulses and algebra.is_mortal(node.input))
     demand = SINGLE if alone else relaxed(planner, below, all_columns(types))
     return planner.operator(
         ToStreamOperator,

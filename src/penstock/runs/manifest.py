@@ -2,31 +2,43 @@
 
 ``<checkpoint>/manifest/<batch>.json`` lists the live state runs of every shard, the result runs of
 the batch, how far each stream has come, and which queries run since when.  A file that no manifest
-names is garbage of a crash and is swept.
+names is garbage of a crash and is swept.  A manifest carries a digest of itself and one of the
+offsets that Spark planned its batch with: what is damaged is refused, never guessed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import StateError
+from penstock.runs.failpoints import passing
+from penstock.runs.fence import Fence
+from penstock.runs.files import replace_file, room_for, sync_file, sync_folder
 
 FORMAT = 1
 
 
 @dataclass
 class Manifest:
-    """Everything that is true after a batch."""
+    """Everything that is true after a batch.
+
+    ``epoch`` is the turn of the process that wrote it, ``offsets`` the digest of Spark's offsets of
+    the batch, ``inputs`` what each stream brought: rows, the sum of their hashes, and of which
+    columns.
+    """
 
     batch: int = -1
     format: int = FORMAT
+    epoch: int = 0
+    offsets: str = ""
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     shards: int = 0
     numbers: dict[str, int] = field(default_factory=dict)
     queries: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -38,13 +50,37 @@ class Manifest:
 
     def files(self) -> set[str]:
         """Return the names of all segment files that this manifest needs."""
-        found = {r["place"]["file"] for r in self.results}
-        found |= {r["place"]["file"] for r in self.rejects}
+        return {place["file"] for place in self._places()}
+
+    def sizes(self) -> dict[str, int]:
+        """Return the least size of every segment file that this manifest needs."""
+        sizes: dict[str, int] = {}
+        for place in self._places():
+            end = place["offset"] + place["length"]
+            sizes[place["file"]] = max(sizes.get(place["file"], 0), end)
+        return sizes
+
+    def _places(self) -> Iterator[dict[str, Any]]:
+        for described in (*self.results, *self.rejects):
+            yield described["place"]
         for shard in self.states:
             for state in shard.values():
                 for runs in state["runs"].values():
-                    found |= {run["place"]["file"] for run in runs}
-        return found
+                    for run in runs:
+                        yield run["place"]
+
+    def encode(self) -> bytes:
+        """Return the manifest as a file holds it: JSON that begins with its own digest."""
+        body = _canonical(vars(self))
+        return f'{{"digest":"{_digest(body)}",{body[1:]}\n'.encode()
+
+
+def _canonical(content: dict[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Checkpoint:
@@ -57,10 +93,12 @@ class Checkpoint:
         self._manifests = self.folder / "manifest"
         self._fsync = fsync
         self._retain = retain
-        self._lock: int | None = None
+        self._fence = Fence(self.folder, fsync)
         try:
             for part in (self.folder, Path(self.segments), self._manifests):
                 part.mkdir(parents=True, exist_ok=True)
+            if fsync:
+                sync_folder(self.folder)
         except OSError as error:
             raise StateError(
                 f"the checkpoint must be a folder that can be written, got {folder}: {error}"
@@ -68,29 +106,18 @@ class Checkpoint:
 
     def lock(self) -> None:
         """Take the checkpoint for this process, or say who has it."""
-        path = self.folder / "lock"
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(handle, 200).decode(errors="replace") or "another process"
-            os.close(handle)
-            raise StateError(
-                f"a checkpoint must be used by one process at a time, but {self.folder} is held by "
-                f"{owner}; stop it or give another --checkpoint"
-            ) from None
-        os.ftruncate(handle, 0)
-        os.write(handle, f"process {os.getpid()}".encode())
-        self._lock = handle
+        self._fence.take()
 
     def unlock(self) -> None:
         """Give the checkpoint back."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._fence.release()
 
     def latest(self) -> Manifest | None:
-        """Return the newest manifest, or None in a fresh checkpoint."""
+        """Return the newest manifest, or None in a fresh checkpoint.
+
+        A damaged one is an error, and not passed over: what came after the one before it may have
+        been delivered.
+        """
         batches = sorted(self._batches())
         return self.read(batches[-1]) if batches else None
 
@@ -102,33 +129,68 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise StateError(f"the manifest {path} must be JSON, got: {error}") from error
-        if content.get("format") != FORMAT:
+            raise _damaged(path, f"must be JSON, got: {error}") from error
+        if not isinstance(content, dict):
+            raise _damaged(path, f"must be a JSON object, got {type(content).__name__}")
+        if content.get("format", FORMAT) != FORMAT:
             raise StateError(
-                f"the manifest {path} must have format {FORMAT}, got {content.get('format')}; it "
-                f"was made by another version of Penstock"
+                f"the manifest {path} must have format {FORMAT}, got {content['format']}; it was "
+                f"made by another version of Penstock"
             )
-        return Manifest(**content)
+        if content.pop("digest", None) != _digest(_canonical(content)):
+            raise _damaged(path, "must have the digest that it carries, but it was altered")
+        if content["batch"] != batch:
+            raise _damaged(path, f"must be of batch {batch}, got {content['batch']}")
+        manifest = Manifest(**content)
+        self._fence.check_manifest(path, manifest.epoch)
+        return manifest
+
+    def offsets_digest(self, batch: int) -> str:
+        """Return the digest of the offsets that Spark planned a batch with."""
+        path = Path(self.spark, "offsets", str(batch))
+        try:
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise StateError(
+                f"Spark's offsets of batch {batch} must be readable in {path}, got: "
+                f"{error.strerror}; the checkpoint is damaged"
+            ) from error
+
+    def check_offsets(self, manifest: Manifest) -> None:
+        """Check that Spark's offsets of a manifest's batch are still those it was made with.
+
+        They say where the next batch begins: if they changed, rows would be lost or come twice.
+        """
+        if self.offsets_digest(manifest.batch) != manifest.offsets:
+            path = Path(self.spark, "offsets", str(manifest.batch))
+            raise StateError(
+                f"Spark's offsets in {path} must be those that batch {manifest.batch} was made "
+                f"with, but the file was altered: rows would be lost or come twice. Bring the file "
+                f"back from a copy, or use another --checkpoint"
+            )
 
     def commit(self, manifest: Manifest) -> None:
-        """Write a manifest: temporary file, fsync, rename, fsync of the folder."""
+        """Write a manifest: temporary file, fsync, rename, fsync of the folder.
+
+        All that it names is on disk before: tasks have forced their files, the folder's names and
+        Spark's offsets are forced here.
+        """
+        self._fence.check()
+        manifest.epoch = self._fence.epoch
         path = self._path(manifest.batch)
-        temporary = path.with_suffix(".tmp")
-        with open(temporary, "w") as sink:
-            json.dump(asdict(manifest), sink)
-            sink.flush()
+        with room_for(f"checkpoint {self.folder}"):
             if self._fsync:
-                os.fsync(sink.fileno())
-        os.replace(temporary, path)
-        if self._fsync:
-            handle = os.open(self._manifests, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+                offsets = Path(self.spark, "offsets")
+                for file in (offsets / str(manifest.batch), offsets, Path(self.spark, "metadata")):
+                    sync_file(file)
+                sync_folder(self.segments)
+            replace_file(path, manifest.encode(), self._fsync, lambda: passing("manifest-temp"))
+        self._fence.check()
+        passing("manifest-renamed")
 
     def sweep(self, needed: set[str]) -> int:
         """Delete segments that are not needed, and old manifests; return how many segments went."""
+        self._fence.check()
         gone = 0
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self.segments):
@@ -136,9 +198,29 @@ class Checkpoint:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(entry.path)
                         gone += 1
+                        passing("sweep-middle")
         for batch in sorted(self._batches())[: -(self._retain + 1)]:
             self._path(batch).unlink(missing_ok=True)
+        for unfinished in self._manifests.glob("*.tmp"):
+            unfinished.unlink(missing_ok=True)
         return gone
+
+    def check_files(self, manifest: Manifest) -> None:
+        """Check that every file that a manifest names is there, with all its runs."""
+        for name, size in manifest.sizes().items():
+            path = Path(self.segments, name)
+            try:
+                found = path.stat().st_size
+            except OSError as error:
+                raise StateError(
+                    f"the run file {path} must be there, because the manifest of batch "
+                    f"{manifest.batch} names it, got: {error.strerror}; the checkpoint is damaged"
+                ) from error
+            if found < size:
+                raise StateError(
+                    f"the run file {path} must have at least {size} bytes, got {found}; the "
+                    f"checkpoint is damaged"
+                )
 
     def _batches(self) -> Iterator[int]:
         for path in self._manifests.glob("*.json"):
@@ -147,3 +229,10 @@ class Checkpoint:
 
     def _path(self, batch: int) -> Path:
         return self._manifests / f"{batch:010d}.json"
+
+
+def _damaged(path: Path, what: str) -> StateError:
+    return StateError(
+        f"the manifest {path} {what}; the checkpoint is damaged: bring the file back from a copy, "
+        f"or use another --checkpoint"
+    )

@@ -1,30 +1,65 @@
 """Segment files: all runs that one task writes in one batch, in one immutable file.
 
 A segment holds Arrow IPC streams one after another, each beginning at a multiple of 64 bytes; a
-place is ``{"file", "offset", "length"}``.  Names are unique to the attempt of a task, so a repeated
+place is ``{"file", "offset", "length", "crc"}``, and the checksum of a run is compared when a
+process reads it for the first time.  Names are unique to the attempt of a task, so a repeated
 or speculative attempt never touches another one's file; only the manifest says which ones count.
 Readers map the file into memory: opening a run of any size costs the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
+import zlib
 from collections import OrderedDict
 from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from penstock.errors import StateError
+from penstock.runs.failpoints import passing
+from penstock.runs.files import room_for
 
 _ALIGN = 64
 _OPEN_FILES = 256
+_CHECKED_RUNS = 1 << 16
 _maps: OrderedDict[str, pa.Buffer] = OrderedDict()
+_checked: OrderedDict[tuple[str, int], None] = OrderedDict()
+"""The runs whose checksums this process has compared."""
+
+
+class _Summed:
+    """A file that is written through, and the checksum of what went through it."""
+
+    closed = False
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self.crc = 0
+        self._sink = sink
+
+    def write(self, data: Any) -> int:
+        self.crc = zlib.crc32(data, self.crc)
+        return self._sink.write(data)
+
+    def tell(self) -> int:
+        return self._sink.tell()
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+    def close(self) -> None:
+        """The file stays open for the next run."""
 
 
 class SegmentStorage:
-    """Reads runs from the segments of a folder and writes new ones into one segment."""
+    """Reads runs from the segments of a folder and writes new ones into one segment.
+
+    Used in a ``with`` statement it is closed at the end, or its file deleted after an error.
+    """
 
     def __init__(self, folder: str, prefix: str, fsync: bool = True) -> None:
         self.folder = folder
@@ -36,18 +71,22 @@ class SegmentStorage:
 
     def write(self, table: pa.Table) -> dict[str, Any]:
         """Append a table and return its place."""
-        if self._sink is None:
-            Path(self.folder).mkdir(parents=True, exist_ok=True)
-            self._sink = open(Path(self.folder, self.file), "xb")  # noqa: SIM115
-        padding = -self._size % _ALIGN
-        self._sink.write(b"\0" * padding)
-        offset = self._size + padding
         table = table.combine_chunks()
-        with pa.ipc.new_stream(self._sink, table.schema) as writer:
-            writer.write_table(table)
-        self._size = self._sink.tell()
+        with room_for(f"checkpoint {Path(self.folder).parent}"):
+            if self._sink is None:
+                Path(self.folder).mkdir(parents=True, exist_ok=True)
+                self._sink = open(Path(self.folder, self.file), "xb")  # noqa: SIM115
+            padding = -self._size % _ALIGN
+            self._sink.write(b"\0" * padding)
+            offset = self._size + padding
+            summed = _Summed(self._sink)
+            with pa.ipc.new_stream(pa.PythonFile(summed, "w"), table.schema) as writer:
+                writer.write_table(table)
+            self._size = self._sink.tell()
+            passing("run-written")
         self._fresh[offset] = table
-        return {"file": self.file, "offset": offset, "length": self._size - offset}
+        length = self._size - offset
+        return {"file": self.file, "offset": offset, "length": length, "crc": summed.crc}
 
     def read(self, place: dict[str, Any]) -> pa.Table:
         """Return the table at a place, one chunk per column."""
@@ -58,11 +97,39 @@ class SegmentStorage:
     def close(self) -> None:
         """Finish the segment: from now on it can be read by others."""
         if self._sink is not None:
-            self._sink.flush()
-            if self._fsync:
-                os.fsync(self._sink.fileno())
-            self._sink.close()
-            self._sink = None
+            with room_for(f"checkpoint {Path(self.folder).parent}"):
+                self._sink.flush()
+                if self._fsync:
+                    os.fsync(self._sink.fileno())
+                self._sink.close()
+                self._sink = None
+                passing("run-synced")
+
+    def discard(self) -> None:
+        """Delete the segment: nobody knows of it yet."""
+        if self._sink is not None:
+            sink, self._sink = self._sink, None
+            with contextlib.suppress(OSError):  # what is not written yet does not matter any more
+                sink.close()
+        Path(self.folder, self.file).unlink(missing_ok=True)
+
+    def __enter__(self) -> SegmentStorage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            try:
+                self.close()
+            except BaseException:
+                self.discard()
+                raise
+        else:
+            self.discard()
 
 
 def read_segment(folder: str, place: dict[str, Any]) -> pa.Table:
@@ -75,8 +142,8 @@ def read_segment(folder: str, place: dict[str, Any]) -> pa.Table:
                 buffer = mapped.read_buffer()
         except (OSError, pa.ArrowException) as error:
             raise StateError(
-                f"the run file {place['file']} must be readable, got: {error}; the checkpoint in "
-                f"{folder} is damaged or was moved"
+                f"the run file {path} must be readable, got: {error}; the checkpoint is damaged or "
+                f"was moved"
             ) from error
         _maps[path] = buffer
         while len(_maps) > _OPEN_FILES:
@@ -85,15 +152,32 @@ def read_segment(folder: str, place: dict[str, Any]) -> pa.Table:
         _maps.move_to_end(path)
     if place["offset"] + place["length"] > buffer.size:
         raise StateError(
-            f"the run file {place['file']} must have at least {place['offset'] + place['length']} "
-            f"bytes, got {buffer.size}; the checkpoint in {folder} is damaged"
+            f"the run file {path} must have at least {place['offset'] + place['length']} bytes, "
+            f"got {buffer.size}; the checkpoint is damaged"
         )
     section = buffer.slice(place["offset"], place["length"])
+    _check(path, place, section)
     try:
         table = pa.ipc.open_stream(section).read_all()
     except (pa.ArrowException, OSError) as error:
         raise StateError(
-            f"the run at {place['offset']} of {place['file']} must be an Arrow stream, got: "
-            f"{error}; the checkpoint in {folder} is damaged"
+            f"the run at {place['offset']} of {path} must be an Arrow stream, got: {error}; the "
+            f"checkpoint is damaged"
         ) from error
     return table if table.num_rows == 0 else table.combine_chunks()
+
+
+def _check(path: str, place: dict[str, Any], section: pa.Buffer) -> None:
+    """Compare the checksum of a run, once in this process."""
+    key = path, place["offset"]
+    if key in _checked:
+        return
+    if zlib.crc32(section) != place["crc"]:
+        raise StateError(
+            f"the run at {place['offset']} of {path} must have the checksum that its manifest "
+            f"says, but the file was altered; the checkpoint is damaged: bring the file back from "
+            f"a copy, or use another --checkpoint"
+        )
+    _checked[key] = None
+    while len(_checked) > _CHECKED_RUNS:
+        _checked.popitem(last=False)

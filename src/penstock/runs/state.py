@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.runs.failpoints import passing
+
 
 @dataclass(eq=False)
 class Run:
@@ -111,6 +113,7 @@ class State:
         kept_after = [r for r in runs[at:] if id(r) not in gone]
         new = [self._write(table, stats)] if table is not None and table.num_rows else []
         self._runs[name] = kept_before + new + kept_after
+        passing("merge-before-manifest")
 
     def skip(self, name: str, run: Run, rows: int) -> None:
         """Mark ``rows`` more rows at the front as used up; a used-up run is dropped."""

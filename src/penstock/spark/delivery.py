@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.model import INF, MIN_TIME, TIMESTAMP, Field, Schema, to_numpy
+from penstock.runs.failpoints import passing
+from penstock.runs.files import room_for
 from penstock.runs.manifest import Manifest
 from penstock.runs.segments import read_segment
 from penstock.spark.sinks import BlackholeSink, Result, Sink
@@ -50,7 +52,7 @@ class Delivery:
             if isinstance(outlet.sink, BlackholeSink):
                 outlet.sink.count(manifest.batch, sum(r["rows"] for r in results))
             else:
-                outlet.sink.publish(self._result(query, manifest.batch, outlet, results))
+                _publish(outlet.sink, self._result(query, manifest.batch, outlet, results))
         by_reject: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for reject in manifest.rejects:
             by_reject.setdefault((reject["stream"], reject["why"]), []).append(reject)
@@ -60,8 +62,9 @@ class Delivery:
                 tables = [read_segment(self.segments, r["place"]) for r in rejects]
                 table = pa.concat_tables(tables).rename_columns(list(aside.schema.names))
                 name = f"{key[0]}-{key[1]}"
-                aside.sink.publish(
-                    Result(name, manifest.batch, "rows", aside.schema, aside.timestamps, table)
+                _publish(
+                    aside.sink,
+                    Result(name, manifest.batch, "rows", aside.schema, aside.timestamps, table),
                 )
 
     def _result(
@@ -77,6 +80,13 @@ class Delivery:
         """Close every sink."""
         for outlet in [*self.outlets.values(), *self.rejects.values()]:
             outlet.sink.close()
+
+
+def _publish(sink: Sink, result: Result) -> None:
+    with room_for(f"the sink of {result.query}"):
+        passing("sink-before")
+        sink.publish(result)
+        passing("sink-after")
 
 
 def shape(table: pa.Table, schema: Schema, mode: str, timestamps: bool) -> pa.Table:

@@ -32,9 +32,11 @@ STREAM_SETTINGS = {
 
 
 def own_session(master: str | None, config: Config) -> SparkSession:
-    """Start (or get) an embedded Spark with settings that are safe on a laptop."""
+    """Start (or get) a Spark of our own: embedded, or the driver of an application on a cluster."""
     if master is None or master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable  # data sources look only here
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # executors may have another
     builder = SparkSession.builder.appName("penstock")
     for key, value in own_settings(master, config).items():
         builder = builder.config(key, value)
@@ -50,11 +52,15 @@ def own_session(master: str | None, config: Config) -> SparkSession:
 
 
 def own_settings(master: str | None, config: Config) -> dict[str, str]:
-    """Return the settings of an embedded Spark; without a master it is local, with retries."""
+    """Return the settings of our own Spark; without a master it is local, with retries.
+
+    On a cluster the executors must have Penstock installed and see the checkpoint and the files.
+    """
     settings = {
         "spark.master": master or f"local[{os.cpu_count() or 1},4]",
         "spark.pyspark.python": sys.executable,
         "spark.ui.enabled": str(config["spark.ui"]).lower(),
+        "spark.ui.bindAddress": "127.0.0.1",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": config["driver.memory"],
         "spark.python.worker.faulthandler.enabled": "true",
@@ -71,8 +77,18 @@ def own_settings(master: str | None, config: Config) -> dict[str, str]:
         settings |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.ui.bindAddress": "127.0.0.1",
         }
+        return settings
+    settings |= {
+        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "spark.executor.memory": config["executor.memory"],
+    }
+    if config["driver.host"]:
+        settings["spark.driver.host"] = config["driver.host"]
+        settings["spark.driver.bindAddress"] = config["driver.host"]
+    if config["cluster.cores"]:
+        settings["spark.cores.max"] = str(config["cluster.cores"])
+        settings["spark.default.parallelism"] = str(config["cluster.cores"])
     return settings
 
 

@@ -11,6 +11,8 @@ _OURS = re.compile(
     r"penstock\.errors\.(\w+): (.*?)(?=\n\s*(?:at |\n|SQLSTATE|Driver stacktrace)|\Z)", re.S
 )
 
+_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+
 _FILES = re.compile(r"^(OSError|FileNotFoundError|PermissionError|IsADirectoryError): ")
 
 
@@ -28,6 +30,12 @@ def root_cause(error: BaseException) -> PenstockError:
         kind = getattr(errors, name, InternalError)
         if isinstance(kind, type) and issubclass(kind, PenstockError):
             return kind(message.strip())
+    full = _FULL.search(text)
+    if full:
+        return StateError(
+            f"a disk that the run writes to is full ({full[0]}); nothing is lost: free some space "
+            f"and run the same command again"
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     python = [line for line in lines if re.match(r"^[\w.]+(Error|Exception|Interrupt): ", line)]
     if isinstance(error, OSError) or (python and _FILES.match(python[-1])):

@@ -16,6 +16,7 @@ class Metrics:
 
     batches: int = 0
     batch_seconds: float = 0.0
+    batch_rows: dict[str, int] = field(default_factory=dict)
     rows_in: int = 0
     rows_out: dict[str, int] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
@@ -36,7 +37,12 @@ class Metrics:
         """Take note of a committed batch."""
         self.batches += 1
         self.batch_seconds = seconds
-        came = arrived(after) - arrived(before)
+        self.batch_rows = {
+            name: rows - arrived(before, name)
+            for name in after.progress
+            if (rows := arrived(after, name))
+        }
+        came = sum(self.batch_rows.values())
         self.rows_in += came
         left: dict[str, int] = {}
         for result in after.results:
@@ -65,9 +71,13 @@ class Metrics:
         return sum(counts[1:]) / span if span > 0 else 0.0
 
 
-def arrived(manifest: Manifest) -> int:
-    """Return how many rows of all streams have arrived, late and rejected ones included."""
-    return sum(p["accepted"] + p["late"] + p["rejected"] for p in manifest.progress.values())
+def arrived(manifest: Manifest, stream: str | None = None) -> int:
+    """Return how many rows of all streams, or of one, came; late and rejected ones included."""
+    return sum(
+        p["accepted"] + p["late"] + p["rejected"]
+        for name, p in manifest.progress.items()
+        if stream in (None, name)
+    )
 
 
 def state_rows(manifest: Manifest, digests: set[str]) -> int:

@@ -33,13 +33,15 @@ from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report, to_batc
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
 from penstock.physical.stage import source_beats
+from penstock.runs import failpoints
 from penstock.runs.manifest import Checkpoint, Manifest
+from penstock.spark.admission import Admission
 from penstock.spark.delivery import Delivery
 from penstock.spark.engine import pipeline_session
 from penstock.spark.metrics import Metrics
 from penstock.spark.pushdown import push_down
 from penstock.spark.sources import is_finite, open_stream, read_table
-from penstock.spark.tasks import Job, pack_task, stage_task
+from penstock.spark.tasks import Job, fingerprint_task, pack_task, stage_task
 
 
 @dataclass
@@ -93,11 +95,15 @@ class Pipeline:
         self._heard_at: dict[str, float] = {}
         self._tables: dict[str, Any] = {}
         self.metrics = Metrics()
+        self.admission = Admission(
+            self.folder, self.config["batch.seconds"], self.config["batch.rows"]
+        )
         self.error: BaseException | None = None
         self._stopping = False
 
     def _open(self) -> None:
         """Read the newest manifest, or begin with an empty one."""
+        failpoints.passing("lock-taken")
         manifest = self.checkpoint.latest()
         shards = self.config["shards"] or self.spark.sparkContext.defaultParallelism
         if manifest is None:
@@ -108,6 +114,9 @@ class Pipeline:
                 f"{manifest.shards}, got --set shards={self.config['shards']}; leave it out or use "
                 f"another --checkpoint"
             )
+        else:
+            self.checkpoint.check_offsets(manifest)
+            self.checkpoint.check_files(manifest)
         self.manifest = manifest
         self.shards = manifest.shards
         self._swept = self.checkpoint.sweep(manifest.files())
@@ -139,6 +148,7 @@ class Pipeline:
                 running.paused = known["paused"]
             self.queries[name] = running
             self._plan = None
+            failpoints.passing("query-added")
 
     def drop(self, name: str) -> None:
         """Remove a query; its state goes with the next batch."""
@@ -146,6 +156,7 @@ class Pipeline:
             del self.queries[name]
             self._dropped.add(name)
             self._plan = None
+            failpoints.passing("query-dropped")
 
     def pause(self, name: str) -> None:
         """Stop working on a query; nothing of it is kept but its name."""
@@ -224,9 +235,16 @@ class Pipeline:
         self.stop()
         self.error = None
         self.delivery.replay(self.manifest)
+        self.admission.start()
         frame: DataFrame | None = None
         for name in sorted(wanted | self._opened):
-            opened = open_stream(self._session, self.streams[name], self.config, self.spool(name))
+            opened = open_stream(
+                self._session,
+                self.streams[name],
+                self.config,
+                self.spool(name),
+                self.admission.path,
+            )
             frame = opened if frame is None else frame.unionByName(opened, allowMissingColumns=True)
         assert frame is not None
         self._opened = wanted | self._opened
@@ -310,24 +328,51 @@ class Pipeline:
                 raise InterruptedError("the pipeline is stopping; this batch comes again")
             began = time.perf_counter()
             try:
+                offsets = self.checkpoint.offsets_digest(batch)
+                failpoints.passing("offsets-read")
                 known = self.checkpoint.read(batch)
                 if known is not None and batch == self.manifest.batch:
+                    self._check_replay(frame, known)
                     self.delivery.publish(known)
                     return
-                if batch != self.manifest.batch + 1 and self.manifest.batch >= 0:
+                if batch != self.manifest.batch + 1:
                     raise StateError(
                         f"the next batch of {self.folder} must be {self.manifest.batch + 1}, but "
                         f"Spark's own log says {batch}; the checkpoint is damaged"
                     )
                 manifest = self._run(frame, batch)
+                manifest.offsets = offsets
                 self.checkpoint.commit(manifest)
                 before, self.manifest = self.manifest, manifest
                 self.delivery.publish(manifest)
                 self.checkpoint.sweep(manifest.files() | before.files())
                 self.metrics.batch(before, manifest, time.perf_counter() - began)
+                self.admission.note(self.metrics.batch_rows, self.metrics.batch_seconds)
             except BaseException as error:
                 self.error = error
                 raise
+
+    def _check_replay(self, frame: DataFrame, known: Manifest) -> None:
+        """Check that a batch which Spark replays brings what it brought before.
+
+        Its answers are in the manifest, so the rows are read only to be compared.
+        """
+        self.checkpoint.check_offsets(known)
+        streams = self.streams_of_plan()
+        expected = {name: found for name, found in known.inputs.items() if name in streams}
+        columns = {name: found["columns"] for name, found in expected.items()}
+        task = fingerprint_task(streams, columns)
+        reports = self._reports(frame.mapInArrow(task, SPARK_SCHEMA))
+        came = {report["stream"]: report["input"] for report in reports}
+        for name, before in expected.items():
+            now = came.get(name, {"rows": 0, "sum": 0, "columns": columns[name]})
+            if now != before:
+                raise StateError(
+                    f"the rows that stream {name} brought in batch {known.batch} must be the same "
+                    f"when the batch is read again after a crash, but there were {before['rows']} "
+                    f"and are {now['rows']}, or some have changed; bring the stream's files back "
+                    f"as they were, or use another --checkpoint"
+                )
 
     def _run(self, frame: DataFrame, batch: int) -> Manifest:
         plan = self.plan()
@@ -344,6 +389,7 @@ class Pipeline:
             before.progress,
             [_only(shard, plan) for shard in before.states],
             idle,
+            failpoints.orders(),
         )
         frame = push_down(frame, plan, job.streams)
         packed = frame.mapInArrow(pack_task(job), SPARK_SCHEMA)
@@ -353,9 +399,12 @@ class Pipeline:
         for stage in range(plan.stages):
             packed = packed.repartitionById(self.shards, F.col("shard"))
             packed = packed.mapInArrow(stage_task(job, stage), SPARK_SCHEMA)
-        rows = packed.collect()
-        reports = [read_report(Parcel(r[0], r[1], r[2], r[3], bytes(r[4]))) for r in rows]
-        return self._manifest_of(batch, plan, tables, reports, idle)
+        return self._manifest_of(batch, plan, tables, self._reports(packed), idle)
+
+    def _reports(self, frame: DataFrame) -> list[dict[str, Any]]:
+        """Run a job and return what its tasks report."""
+        rows = frame.collect()
+        return [read_report(Parcel(r[0], r[1], r[2], r[3], bytes(r[4]))) for r in rows]
 
     def streams_of_plan(self) -> dict[str, StreamDef]:
         """Return the definitions of the streams that Spark reads."""
@@ -421,6 +470,7 @@ class Pipeline:
                 slack = self.streams[name].slack
                 fresh[name] = Progress.of(content["progress"]).heartbeat(slack)
                 manifest.rejects += content["rejects"]
+                manifest.inputs[name] = content["input"]
                 self._heard_at[name] = time.monotonic()
             else:
                 manifest.states[content["shard"]] |= content["states"]

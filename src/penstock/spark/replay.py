@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import InternalError
 from penstock.model import MIN_TIME
+from penstock.spark.admission import admitted
 from penstock.spark.positions import Descriptor, Position, ReplayFiles, positive
 from penstock.spark.readers.base import from_json
 from penstock.spark.spool import SpoolFiles, SpoolPosition
@@ -41,7 +42,10 @@ _ALL = 2**62
 
 
 class DescriptorSource(DataSource):
-    """``format("penstock")`` with the options definition (JSON), rows, and for spools folder."""
+    """``format("penstock")`` with the options definition (JSON), rows, and for spools folder.
+
+    ``admission`` is the file that tells how many rows a batch may take by now, at most ``rows``.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -54,9 +58,11 @@ class DescriptorSource(DataSource):
         definition = from_json(self.options["definition"])
         rows = int(self.options["rows"])
         if "folder" in self.options:
-            return SpoolReader(definition.name, SpoolFiles(self.options["folder"]), rows)
+            files = SpoolFiles(self.options["folder"])
+            return SpoolReader(definition.name, files, rows, self.options.get("admission"))
         rate, speed = positive(definition, "rate"), positive(definition, "speed")
-        return ReplayReader(ReplayFiles(definition), rows, rate, speed)
+        admission = self.options.get("admission")
+        return ReplayReader(ReplayFiles(definition), rows, rate, speed, admission)
 
 
 class Slices(InputPartition):
@@ -70,8 +76,9 @@ class Slices(InputPartition):
 class _DescriptorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What both readers share: the limit of a batch, and descriptors as rows."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, admission: str | None) -> None:
         self._rows = rows
+        self._admission = admission
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._rows)
@@ -83,7 +90,7 @@ class _DescriptorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limit(self, limit: ReadLimit) -> int:
         if isinstance(limit, ReadMaxRows):
-            return int(limit.max_rows)
+            return admitted(self._admission, int(limit.max_rows))
         return _ALL if isinstance(limit, ReadAllAvailable | ReadMaxFiles) else self._rows
 
 
@@ -91,9 +98,14 @@ class ReplayReader(_DescriptorReader):
     """Plans the batches of a replay; ``rate`` in rows, ``speed`` in event seconds per second."""
 
     def __init__(
-        self, files: ReplayFiles, rows: int, rate: float | None, speed: float | None
+        self,
+        files: ReplayFiles,
+        rows: int,
+        rate: float | None,
+        speed: float | None,
+        admission: str | None = None,
     ) -> None:
-        super().__init__(rows)
+        super().__init__(rows, admission)
         self._files = files
         self._rate = rate
         self._speed = speed
@@ -173,8 +185,10 @@ class ReplayReader(_DescriptorReader):
 class SpoolReader(_DescriptorReader):
     """Plans the batches of a spool: whole files, at least one, until the limit is reached."""
 
-    def __init__(self, stream: str, files: SpoolFiles, rows: int) -> None:
-        super().__init__(rows)
+    def __init__(
+        self, stream: str, files: SpoolFiles, rows: int, admission: str | None = None
+    ) -> None:
+        super().__init__(rows, admission)
         self._stream = stream
         self._files = files
         self._target: SpoolPosition | None = None

@@ -82,11 +82,16 @@ def is_finite(definition: StreamDef) -> bool:
 
 
 def open_stream(
-    spark: SparkSession, definition: StreamDef, config: Config, spool_folder: str | None = None
+    spark: SparkSession,
+    definition: StreamDef,
+    config: Config,
+    spool_folder: str | None = None,
+    admission: str | None = None,
 ) -> DataFrame:
     """Open a stream. The result has the descriptor columns, and a native struct if Spark parses.
 
-    Paths and options are checked first.  ``spool_folder`` is where a memory stream's rows are.
+    Paths and options are checked first.  ``spool_folder`` is where a memory stream's rows are,
+    ``admission`` the file that limits batches of Penstock's own sources.
     """
     kind = definition.format.lower()
     check_stream(definition)
@@ -97,6 +102,8 @@ def open_stream(
     if kind in ("replay", "memory"):
         spark.dataSource.register(DescriptorSource)
         options = {"definition": to_json(definition), "rows": str(config["batch.rows"])}
+        if admission is not None:
+            options["admission"] = admission
         if kind == "memory":
             options["folder"] = str(Path(str(spool_folder)).absolute())
         opened = _load(spark, definition, FORMAT, options)

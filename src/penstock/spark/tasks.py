@@ -18,11 +18,13 @@ from pyspark import TaskContext
 from penstock.catalog import StreamDef
 from penstock.config import Config
 from penstock.errors import DataError
+from penstock.kernels.keys import sum_of_rows
 from penstock.model import Mask, one_array, to_mask
 from penstock.physical.packing import Packer, Progress
 from penstock.physical.parcels import Parcel, from_batches, report, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.stage import run_stage
+from penstock.runs import failpoints
 from penstock.runs.segments import SegmentStorage
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
@@ -47,44 +49,100 @@ class Job:
     progress: dict[str, dict[str, Any]]
     states: list[dict[str, Any]]
     idle: frozenset[str]
+    failures: str = ""
+
+
+class Fingerprint:
+    """What a stream brought in a batch: rows, and the sum of their hashes in whatever order.
+
+    Only the ``columns`` count that are read for sure, whatever is pushed down into the reading:
+    of rows that Spark parses the time alone.
+    """
+
+    def __init__(self, columns: list[int]) -> None:
+        self.columns = columns
+        self._rows = 0
+        self._sum = 0
+
+    @staticmethod
+    def of_plan(plan: PhysicalPlan, stream: StreamDef, native: bool) -> Fingerprint:
+        needed = frozenset[int]() if native else needs_of(plan, stream.name)[0]
+        return Fingerprint(sorted(needed | {stream.time}))
+
+    def add(self, part: Slice, native: bool) -> None:
+        """Add the rows of a slice, rejected ones too."""
+        columns = [one_array(part.table.column(c)) for c in self.columns]
+        self._rows += part.table.num_rows + part.rejected.num_rows
+        self._sum += sum_of_rows(columns, part.table.num_rows)
+        if part.rejected.num_rows and not native:
+            self._sum += sum_of_rows([one_array(part.rejected["raw"])], part.rejected.num_rows)
+
+    def describe(self) -> dict[str, Any]:
+        return {"rows": self._rows, "sum": self._sum % 2**64, "columns": self.columns}
 
 
 def pack_task(job: Job) -> Callable[[Batches], Batches]:
     """Return the function that packs the rows of a stream."""
 
     def pack(batches: Batches) -> Batches:
+        failpoints.obey(job.failures)
         return to_batches(_pack(job, batches))
 
     return pack
+
+
+def fingerprint_task(
+    streams: dict[str, StreamDef], columns: dict[str, list[int]]
+) -> Callable[[Batches], Batches]:
+    """Return the function that reads the rows of a batch again, only to take fingerprints."""
+
+    def run(batches: Batches) -> Batches:
+        return to_batches(_fingerprints(streams, columns, batches))
+
+    return run
+
+
+def _fingerprints(
+    streams: dict[str, StreamDef], columns: dict[str, list[int]], batches: Batches
+) -> Iterator[Parcel]:
+    for name, rows in _by_stream(batches).items():
+        if name not in columns:
+            continue
+        found = Fingerprint(columns[name])
+        native = _is_native(streams[name], rows)
+        for _, part, _ in _slices(streams[name], rows, frozenset(found.columns)):
+            found.add(part, native)
+        yield report({"kind": "fingerprint", "stream": name, "input": found.describe()})
 
 
 def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
     """Return the function that runs one stage in the shard of its partition."""
 
     def run(batches: Batches) -> Batches:
+        failpoints.obey(job.failures)
         context = TaskContext.get()
         assert context is not None
         shard = context.partitionId()
         config = Config(job.settings)
-        storage = _storage(job, f"{stage}-{shard}")
         progress = {name: Progress.of(job.progress.get(name)) for name in job.streams}
         beats = {n: p.heartbeat(job.streams[n].slack) for n, p in progress.items()}
         times = {name: p.max_time for name, p in progress.items()}
-        parcels = run_stage(
-            job.plan,
-            stage,
-            shard,
-            job.shards,
-            from_batches(batches),
-            job.states[shard],
-            storage,
-            config,
-            beats,
-            job.idle,
-            times,
-        )
-        yield from to_batches(parcels)
-        storage.close()
+        with _storage(job, f"{stage}-{shard}") as storage:
+            parcels = run_stage(
+                job.plan,
+                stage,
+                shard,
+                job.shards,
+                from_batches(batches),
+                job.states[shard],
+                storage,
+                config,
+                beats,
+                job.idle,
+                times,
+            )
+            yield from to_batches(parcels)
+        failpoints.passing("tasks-done")
 
     return run
 
@@ -93,7 +151,7 @@ def _storage(job: Job, part: str) -> SegmentStorage:
     return SegmentStorage(job.segments, f"{job.batch}-{part}", job.settings["fsync"])
 
 
-def _pack(job: Job, batches: Batches) -> Iterator[Parcel]:
+def _by_stream(batches: Batches) -> dict[str, pa.Table]:
     described: dict[str, list[pa.Table]] = {}
     for batch in batches:
         names = pc.unique(batch.column("stream")).to_pylist()
@@ -102,12 +160,18 @@ def _pack(job: Job, batches: Batches) -> Iterator[Parcel]:
             if len(names) > 1:
                 part = part.filter(pc.equal(part.column("stream"), name))
             described.setdefault(name, []).append(part)
-    for name, parts in described.items():
-        yield from _pack_stream(job, job.streams[name], pa.concat_tables(parts))
+    return {name: pa.concat_tables(parts) for name, parts in described.items()}
 
 
-def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel]:
-    storage = _storage(job, f"pack-{stream.name}")
+def _pack(job: Job, batches: Batches) -> Iterator[Parcel]:
+    for name, rows in _by_stream(batches).items():
+        with _storage(job, f"pack-{name}") as storage:
+            yield from _pack_stream(job, job.streams[name], rows, storage)
+
+
+def _pack_stream(
+    job: Job, stream: StreamDef, rows: pa.Table, storage: SegmentStorage
+) -> Iterator[Parcel]:
     packer = Packer(
         job.plan,
         stream.name,
@@ -119,14 +183,11 @@ def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel
     )
     rejects: list[dict[str, Any]] = []
     rejected = 0
-    final = False
-    native = native_column(stream.name)
-    if native in rows.column_names and rows.column(native).null_count < rows.num_rows:
-        slices: Iterator[Part] = _native_slices(stream, rows, native)
-    else:
-        slices = _described_slices(stream, rows, needs_of(job.plan, stream.name)[0])
-        final = bool(pc.any(rows.column("final")).as_py())
-    for ordinal, part, wanted in slices:
+    native = _is_native(stream, rows)
+    final = not native and bool(pc.any(rows.column("final")).as_py())
+    fingerprint = Fingerprint.of_plan(job.plan, stream, native)
+    for ordinal, part, wanted in _slices(stream, rows, needs_of(job.plan, stream.name)[0]):
+        fingerprint.add(part, native)
         position = None if ordinal < 0 else part.positions + ordinal
         late = packer.add(part.table, position, wanted)
         if late.num_rows and stream.late is not None:
@@ -137,12 +198,29 @@ def _pack_stream(job: Job, stream: StreamDef, rows: pa.Table) -> Iterator[Parcel
         yield from packer.parcels()
     progress = packer.finish(final)
     yield from packer.parcels()
-    storage.close()
     described = progress.describe()
     described["rejected"] += rejected
     yield report(
-        {"kind": "source", "stream": stream.name, "progress": described, "rejects": rejects}
+        {
+            "kind": "source",
+            "stream": stream.name,
+            "progress": described,
+            "rejects": rejects,
+            "input": fingerprint.describe(),
+        }
     )
+
+
+def _is_native(stream: StreamDef, rows: pa.Table) -> bool:
+    """Whether the rows of a stream come parsed by Spark, and not as descriptors."""
+    native = native_column(stream.name)
+    return native in rows.column_names and rows.column(native).null_count < rows.num_rows
+
+
+def _slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int]) -> Iterator[Part]:
+    if _is_native(stream, rows):
+        return _native_slices(stream, rows, native_column(stream.name))
+    return _described_slices(stream, rows, needed)
 
 
 def _described_slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int]) -> Iterator[Part]:

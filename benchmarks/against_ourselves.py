@@ -1,0 +1,133 @@
+"""Penstock against itself: longer windows, more queries, and the memory of a worker."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.harness import SCHEMA, Measure, folder, median, penstock, write_stream
+
+
+def _join_script(base: Path, seconds: int, queries: int = 1) -> str:
+    made = "\n".join(
+        f"CREATE QUERY q{i} INTO nowhere{i} AS SELECT k, av, bv FROM pairs WHERE av > 0.{i};"
+        for i in range(queries)
+    )
+    sinks = "\n".join(f"CREATE SINK nowhere{i} USING blackhole;" for i in range(queries))
+    return f"""
+    CREATE STREAM a ({SCHEMA}) USING parquet OPTIONS (path '{base}/a') TIMESTAMP BY t;
+    CREATE STREAM b ({SCHEMA}) USING parquet OPTIONS (path '{base}/b') TIMESTAMP BY t;
+    {sinks}
+    CREATE VIEW pairs AS SELECT a.k, a.v AS av, b.v AS bv
+      FROM a [RANGE {seconds} SECONDS], b [RANGE {seconds} SECONDS] WHERE a.k = b.k;
+    {made}
+    """
+
+
+def long_window(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
+    """A join whose window is 100 times longer, with 100 times the keys: the same output per row."""
+    with folder() as base:
+        rates = {}
+        for name, seconds, keys in (("short", 1, 10_000), ("long", 100, 1_000_000)):
+            path = base / name
+            write_stream(path / "a", rows, keys, 10_000, 1)
+            write_stream(path / "b", rows, keys, 10_000, 2)
+            run = _join_script(path, seconds)
+            penstock(spark, run, 10)
+            taken = median(lambda run=run: penstock(spark, run, 10)[0], repeats, f"{name} window")
+            rates[name] = 2 * rows / taken
+    return [
+        Measure(
+            "our join, window 100 times longer against short",
+            rates["long"] / rates["short"],
+            0.5,
+            "above",
+            {f"{k} rows/s": v for k, v in rates.items()},
+        )
+    ]
+
+
+def sharing(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
+    """Ten queries that share a join against one of them alone: time per batch."""
+    with folder() as base:
+        write_stream(base / "a", rows, 100_000, 10_000, 1)
+        write_stream(base / "b", rows, 100_000, 10_000, 2)
+        times = {}
+        for queries in (1, 10):
+            run = _join_script(base, 10, queries)
+            penstock(spark, run, 10)
+            times[queries] = median(
+                lambda run=run: statistics.median(penstock(spark, run, 10)[2]),
+                repeats,
+                f"{queries} queries",
+            )
+    return [
+        Measure(
+            "ten queries sharing a join against one: time per batch",
+            times[10] / times[1],
+            2.5,
+            "below",
+            {"one, seconds": times[1], "ten, seconds": times[10]},
+        )
+    ]
+
+
+def memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
+    """Peak anonymous memory of a Python worker, with a window of all rows and of a tenth."""
+    peaks = {}
+    for label, count in (("small window", rows // 10), ("large window", rows)):
+        with folder() as base:
+            write_stream(base / "a", count, 1_000_000, 10_000, 1, 200_000)
+            write_stream(base / "b", count, 1_000_000, 10_000, 2, 200_000)
+            watch = _Peak()
+            penstock(spark, _join_script(base, 100_000), 2)
+            peaks[label] = watch.stop()
+    return [
+        Measure(
+            "peak RssAnon of a Python worker, window ten times larger",
+            peaks["large window"] / peaks["small window"],
+            2.0,
+            "below",
+            {f"{k}, MB": v / 1024 for k, v in peaks.items()} | {"rows": rows},
+        )
+    ]
+
+
+class _Peak:
+    """Watches the anonymous memory of Spark's Python workers."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._going = True
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        self._going = False
+        self._thread.join()
+        return self.peak
+
+    def _watch(self) -> None:
+        while self._going:
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                self.peak = max(self.peak, _anonymous(pid))
+            time.sleep(0.05)
+
+
+def _anonymous(pid: str) -> int:
+    """Return the kilobytes of anonymous memory of a Python worker of Spark, 0 of others."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"pyspark.daemon" not in command or b"pyspark.worker" not in command:
+            return 0
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0

@@ -1,0 +1,157 @@
+"""What all benchmarks share: data, runs of both engines, medians, one table, raw numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from penstock.config import Config
+from penstock.session import Session
+from penstock.spark.engine import own_session
+
+SCHEMA = "k BIGINT, v DOUBLE, t TIMESTAMP"
+console = Console()
+
+
+@dataclass
+class Measure:
+    """One line of the result: a ratio, the bar it must reach, and what it was made of."""
+
+    name: str
+    ratio: float
+    bar: float
+    better: str  # 'above' or 'below'
+    parts: dict[str, Any]
+
+    @property
+    def reached(self) -> bool:
+        return self.ratio >= self.bar if self.better == "above" else self.ratio <= self.bar
+
+
+def spark_session() -> SparkSession:
+    """The Spark on which both sides run: every core of the machine, one shuffle partition each."""
+    spark = own_session(None, Config({"driver.memory": "6g"}))
+    spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    return spark
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A temporary folder."""
+    path = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def write_stream(
+    path: Path, rows: int, keys: int, per_second: int, seed: int, per_file: int = 50_000
+) -> int:
+    """Write a stream as Parquet files, ``per_second`` rows of event time; return how many files.
+
+    The last file holds one row, much later and with a key of its own: with it everything before is
+    final.
+    """
+    path.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    step = 1_000_000 // per_second
+    files = -(-rows // per_file)
+    for i in range(files):
+        count = min(per_file, rows - i * per_file)
+        when = (np.arange(count, dtype=np.int64) + i * per_file) * step
+        _write(path, i, random.integers(0, keys, count), random.random(count), when)
+    _write(path, files, np.array([-seed]), np.zeros(1), np.array([rows * step + 3_600_000_000]))
+    return files + 1
+
+
+def _write(path: Path, number: int, key: Any, value: Any, when: Any) -> None:
+    times = pa.array(when, pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"k": key, "v": value, "t": times}), path / f"{number:05d}.parquet")
+    time.sleep(0.002)  # files arrive in order of their modification time
+
+
+def penstock(
+    spark: SparkSession, script: str, per_batch: int, settings: dict[str, Any] | None = None
+) -> tuple[float, dict[str, int], list[float]]:
+    """Run a script over folders until nothing is left.
+
+    Returns the seconds from start to end, the rows of each query, and the seconds between batches.
+    """
+    given = {"batch.files": per_batch, "trigger": 0, **(settings or {})}
+    with Session(spark, settings=given, autostart=False) as session:
+        session.sql(script)
+        began = time.perf_counter()
+        session.start()
+        session.await_idle()
+        session.stop()
+        seconds = time.perf_counter() - began
+        rows = {h.name: int(getattr(h.sink, "rows", 0)) for h in session.handles()}
+        ends = session.pipeline.metrics.ended_at
+        return seconds, rows, [b - a for a, b in pairwise(ends)]
+
+
+def spark_stream(frame: DataFrame) -> tuple[float, int]:
+    """Run a Spark stream until nothing is left, counting rows; return seconds and rows."""
+    rows = 0
+
+    def count(batch: DataFrame, _: int) -> None:
+        nonlocal rows
+        rows += batch.count()
+
+    with folder() as checkpoint:
+        began = time.perf_counter()
+        query = (
+            frame.writeStream.foreachBatch(count)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return time.perf_counter() - began, rows
+
+
+def median(run: Callable[[], float], repeats: int, what: str) -> float:
+    """Run ``repeats`` times and return the median."""
+    found = []
+    for i in range(repeats):
+        with console.status(f"{what}, run {i + 1} of {repeats}"):
+            found.append(run())
+    return statistics.median(found)
+
+
+def report(measures: list[Measure], raw: Path | None) -> None:
+    """Print the table and keep the raw numbers."""
+    table = Table("measure", "ratio", "wanted", "", "measured")
+    for m in measures:
+        sign = "≥" if m.better == "above" else "≤"
+        mark = "[green]reached[/]" if m.reached else "[red]missed[/]"
+        parts = ", ".join(f"{k} {_short(v)}" for k, v in m.parts.items())
+        table.add_row(m.name, f"{m.ratio:.2f} x", f"{sign} {m.bar:g} x", mark, parts)
+    console.print(table)
+    if raw is not None:
+        known = json.loads(raw.read_text()) if raw.exists() else {}
+        known |= {m.name: {**asdict(m), "reached": m.reached} for m in measures}
+        raw.write_text(json.dumps(known, indent=2) + "\n")
+
+
+def _short(value: Any) -> str:
+    return f"{value:,.0f}" if isinstance(value, float) and value > 100 else f"{value:.3g}" \
+        if isinstance(value, float) else str(value)  # fmt: skip

@@ -1,0 +1,121 @@
+"""Admission: how many rows the next micro-batch may take so that it lasts about as long as asked.
+
+A batch costs about ``a + b * rows`` seconds: a fixed part that Spark needs for any job, and work
+that follows the rows.  Both are fitted to the last batches by least squares, and the next batch
+gets ``(target - a) / b`` rows.  When the fixed part alone takes half of the target, the target is
+twice the fixed part: smaller batches would only do less work in the same time.
+
+Answers do not depend on it, since they do not depend on how rows are cut into batches.  The number
+goes to the planning process of each source through a small file in the checkpoint folder, replaced
+by one rename; where there is none, ``batch.rows`` holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+FILE = "admission.json"
+
+LEAST_ROWS = 1_000
+"""A batch is never made smaller: below this, a job costs more than its rows."""
+
+FIRST_ROWS = 100_000
+"""Rows of the first batches, before anything has been measured."""
+
+_FASTEST = 4.0
+"""The limit grows or shrinks at most by this factor at once."""
+
+_REMEMBERED = 12
+
+
+class Admission:
+    """The limit of rows per batch of Penstock's own sources, adapted after each batch.
+
+    ``seconds`` is the wanted time of a batch (0: do not adapt), ``most`` the setting batch.rows.
+    """
+
+    def __init__(self, folder: str | Path, seconds: float, most: int) -> None:
+        self.path = str(Path(folder).absolute() / FILE)
+        self._target = seconds
+        self._most = most
+        self._least = min(LEAST_ROWS, most)
+        self._warm = False
+        self._recent: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED)
+        first = _read(self.path, "total", min(FIRST_ROWS, most)) if seconds else most
+        self.rows = self._within(first)
+        self._sources = 1
+
+    def start(self) -> None:
+        """Publish the limit before the first batch; its workers have to start, so it is no guide.
+
+        Workers start anew whenever the stream is opened again.
+        """
+        self._warm = False
+        self._publish()
+
+    def note(self, came: Mapping[str, int], seconds: float) -> None:
+        """Take note of a batch with the rows that came of each stream; set the next one's limit."""
+        rows = sum(came.values())
+        if not self._warm:
+            self._warm = True
+            return
+        if not self._target or rows == 0:
+            return
+        self._recent.append((rows, seconds))
+        if rows * 2 < self.rows and seconds <= self._target:
+            return  # it took all there was, in time: nothing says that the limit is wrong
+        fixed, each = fit(list(self._recent))
+        wanted = (max(self._target, 2 * fixed) - fixed) / each
+        self.rows = self._within(
+            min(max(wanted, self.rows / _FASTEST), self.rows * _FASTEST, float(self._most))
+        )
+        self._sources = sum(count > 0 for count in came.values())
+        self._publish()
+
+    def _within(self, rows: float) -> int:
+        return max(self._least, min(int(rows), self._most))
+
+    def _publish(self) -> None:
+        if not self._target:
+            Path(self.path).unlink(missing_ok=True)
+            return
+        share = max(self._least, self.rows // self._sources)
+        hidden = f"{self.path}.tmp"
+        Path(hidden).write_text(json.dumps({"total": self.rows, "rows": share}))
+        os.replace(hidden, self.path)
+
+
+def fit(batches: list[tuple[int, float]]) -> tuple[float, float]:
+    """Return the fixed seconds of a batch, and the seconds of each row, above 0.
+
+    Batches of nearly one size, or small ones that took no less time, do not tell the two apart:
+    then all time is put on the rows, which gives smaller batches, whose times do.
+    """
+    rows = np.array([r for r, _ in batches], np.float64)
+    seconds = np.array([s for _, s in batches], np.float64)
+    spread, mean = rows - rows.mean(), rows.mean()
+    each = 0.0
+    if np.abs(spread).max() > 0.1 * mean:
+        each = float((spread * (seconds - seconds.mean())).sum() / (spread * spread).sum())
+    fixed = float(seconds.mean()) - each * mean
+    if each <= 0 or fixed < 0:
+        return 0.0, max(float(seconds.mean() / mean), 1e-9)
+    return fixed, max(each, 1e-9)
+
+
+def admitted(path: str | None, otherwise: int) -> int:
+    """Return the limit that is in force for one source, or ``otherwise`` where none is told."""
+    return otherwise if path is None else min(otherwise, _read(path, "rows", otherwise))
+
+
+def _read(path: str, name: str, otherwise: int) -> int:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return max(1, int(json.loads(Path(path).read_text())[name]))
+    return otherwise
