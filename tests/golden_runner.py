@@ -14,8 +14,9 @@ A file holds streams, tables and queries, in this form::
     ----
     [10, 15) 'a'
 
-The last column of a stream is its time.  Rows of a stream are in arrival order.  A block ends at an
-empty line.  Answers are printed in one canonical way, whatever the engine's batches were:
+The last column of a stream is its time, rows are in arrival order.  Times and dates are written as
+text and printed as numbers.  A block ends at an empty line.  Answers are printed in one canonical
+way, whatever the engine's batches were:
 
 * ``intervals``: ``[start, end) values``; the longest intervals, copies counted (`to_intervals`);
 * ``log``: ``@time + values`` and ``@time - values``, net changes;
@@ -33,6 +34,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,7 @@ from penstock.reference_expr import canonical
 from penstock.testing import run_local
 from tests.configs import Hostile, cuts_of, shuffled
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FOLDER = Path(__file__).parent / "golden"
 FILES = sorted(FOLDER.glob("*.test"))
 PLAIN = Hostile("plain", cuts=1)
@@ -175,6 +178,10 @@ def _parse_value(text: str, kind: pa.DataType) -> Any:
         return text[1:-1].replace("''", "'")
     if pa.types.is_boolean(kind):
         return {"true": True, "false": False}[text]
+    if pa.types.is_timestamp(kind):
+        return _plain(datetime.fromisoformat(text.strip("'")))
+    if pa.types.is_date(kind):
+        return _plain(date.fromisoformat(text.strip("'")))
     return float(text) if pa.types.is_floating(kind) else int(text)
 
 
@@ -202,12 +209,21 @@ def oracle_rows(plan: Node, mode: str, inputs: Inputs) -> list[tuple]:
 
 def engine_rows(rows: list[tuple], mode: str) -> list[tuple]:
     """Bring the engine's rows to the same form."""
-    rows = [(tuple(map(canonical, values)), start, end) for values, start, end in rows]
+    rows = [(tuple(map(_plain, values)), start, end) for values, start, end in rows]
     if mode == "intervals":
         return to_intervals(from_intervals(rows))
     if mode == "log":
         return [(values[:-1], start, values[-1]) for values, start, _ in rows]
     return [(values, start, 1) for values, start, _ in rows]
+
+
+def _plain(value: Any) -> Any:
+    """Times and dates as the integers that the oracle uses."""
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, date):
+        return (value - EPOCH.date()).days
+    return canonical(value)
 
 
 def render(rows: list[tuple], mode: str) -> list[str]:

@@ -111,6 +111,21 @@ def cuts(most: int = 5) -> st.SearchStrategy:
     return st.integers(1, most) | st.just(1000)
 
 
+def hostile_settings() -> st.SearchStrategy:
+    """Settings that may change how the engine works, never what it answers."""
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "merge.strategy": st.sampled_from(["greedy", "maxfanin", "always", "never"]),
+            "merge.fan_in": st.integers(2, 4),
+            "block.rows": st.sampled_from([1, 2, 5]),
+            "scheduler": st.sampled_from(["topological", "roundrobin"]),
+            "rules": st.booleans(),
+            "panes": st.booleans(),
+        },
+    )
+
+
 # Windows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -32,23 +33,38 @@ def test_batches_come_to_last_as_long_as_asked(tmp_path: Path, fixed: float, eac
     def cost(rows: int) -> float:
         return fixed + each * rows
 
-    taken = play(Admission(tmp_path, 1.0, 10**9), cost, 12)
+    admission = Admission(tmp_path, 1.0, 10**9)
+    taken = play(admission, cost, 40)
     assert taken[0] == FIRST_ROWS
-    assert cost(taken[-1]) == pytest.approx(1.0, rel=0.05)
+    assert cost(admission.rows) == pytest.approx(1.0, rel=0.05)
+    assert all(cost(rows) < 1.1 for rows in taken[20:])
 
 
 def test_a_large_fixed_cost_does_not_starve_the_batches(tmp_path: Path) -> None:
-    taken = play(Admission(tmp_path, 0.1, 10**9), lambda rows: 0.5 + 1e-6 * rows, 20)
-    assert 0.8 < 0.5 + 1e-6 * taken[-1] < 1.2  # half of the time is work
+    admission = Admission(tmp_path, 0.1, 10**9)
+    play(admission, lambda rows: 0.5 + 1e-6 * rows, 40)
+    assert 0.9 < 0.5 + 1e-6 * admission.rows < 1.1  # half of the time is work
+
+
+@pytest.mark.parametrize("start", [1000, 1_000_000])
+def test_noise_does_not_keep_it_at_the_bottom(tmp_path: Path, start: int) -> None:
+    (tmp_path / FILE).write_text(json.dumps({"total": start, "rows": start}))
+    dice = random.Random(start)
+
+    def cost(rows: int) -> float:
+        return (1.2 + 2e-6 * rows) * dice.uniform(0.7, 1.3)
+
+    taken = play(Admission(tmp_path, 0.5, 1_000_000), cost, 60)
+    assert sum(taken[30:]) / 30 > 200_000
 
 
 def test_bounds_and_steps(tmp_path: Path) -> None:
     slow = play(Admission(tmp_path, 1.0, 10**6), lambda rows: 0.01 * rows, 10)
-    assert slow[-1] == LEAST_ROWS
+    assert sorted(slow[-5:])[2] == LEAST_ROWS
     assert all(a <= 4.01 * b for a, b in pairwise(slow))
     Path(tmp_path, FILE).unlink()
     fast = play(Admission(tmp_path, 1.0, 300_000), lambda rows: 1e-8 * rows, 10)
-    assert (fast[0], fast[-1]) == (FIRST_ROWS, 300_000)
+    assert (fast[0], max(fast)) == (FIRST_ROWS, 300_000)
     Path(tmp_path, FILE).unlink()
     small = play(Admission(tmp_path, 1.0, 20), lambda rows: 5.0, 5)
     assert small == [20] * 5
@@ -56,10 +72,10 @@ def test_bounds_and_steps(tmp_path: Path) -> None:
 
 def test_it_follows_a_change_of_the_load(tmp_path: Path) -> None:
     admission = Admission(tmp_path, 1.0, 10**9)
-    before = play(admission, lambda rows: 0.1 + 1e-6 * rows, 12)[-1]
-    after = play(admission, lambda rows: 0.1 + 1e-5 * rows, 30)[-1]
-    assert before == pytest.approx(900_000, rel=0.05)
-    assert after == pytest.approx(90_000, rel=0.05)
+    play(admission, lambda rows: 0.1 + 1e-6 * rows, 30)
+    assert admission.rows == pytest.approx(900_000, rel=0.05)
+    play(admission, lambda rows: 0.1 + 1e-5 * rows, 40)
+    assert admission.rows == pytest.approx(90_000, rel=0.05)
 
 
 def test_a_source_with_little_to_say_does_not_lower_the_limit(tmp_path: Path) -> None:
@@ -71,7 +87,7 @@ def test_a_source_with_little_to_say_does_not_lower_the_limit(tmp_path: Path) ->
 def test_sources_that_have_rows_share_a_batch(tmp_path: Path) -> None:
     admission = Admission(tmp_path, 1.0, 10**6)
     admission.start()
-    for _ in range(10):
+    for _ in range(14):
         each = admitted(admission.path, 10**6)
         admission.note({"a": each, "b": each, "silent": 0}, 2 * each * 1e-5)
     assert admitted(admission.path, 10**6) == pytest.approx(50_000, rel=0.02)
@@ -95,34 +111,34 @@ def test_the_file_between_the_processes(tmp_path: Path) -> None:
 def test_fixed_and_growing_cost_are_told_apart() -> None:
     assert fit([(100, 1.1), (200, 1.2)]) == pytest.approx((1.0, 0.001))
     assert fit([(100, 1.0), (101, 1.0)]) == pytest.approx((0.0, 0.01), rel=0.01)
-    assert fit([(100, 2.0), (200, 1.0)]) == pytest.approx((0.0, 0.01))
-    assert fit([(100, 1.0), (200, 3.0)])[0] == 0.0
+    assert fit([(100, 2.0), (200, 1.0)]) == pytest.approx((1.5, 0.0), abs=1e-6)
+    assert fit([(100, 1.0), (200, 3.0)]) == pytest.approx((0.0, 2.0 / 150))
 
 
 @pytest.mark.spark
 def test_batches_of_a_replay_change_their_size(spark: Any, tmp_path: Path) -> None:
-    """From 2000 rows, told by an earlier run, to what a tenth of a second (or more) can take."""
+    """From 2000 rows, told by an earlier run, to many more: there is plenty of time."""
     rows = 60_000
     lines = [f"{i % 100},{i}" for i in range(rows)]
     (tmp_path / "s.csv").write_text("\n".join(["x,t", *lines]) + "\n")
     checkpoint = tmp_path / "state"
     checkpoint.mkdir()
     (checkpoint / FILE).write_text(json.dumps({"total": 2000, "rows": 2000}))
-    settings = {"shards": 1, "batch.seconds": 0.5, "retain.manifests": 100}
+    settings = {"shards": 1, "batch.seconds": 30, "retain.manifests": 100}
     with Session(spark, checkpoint=checkpoint, settings=settings) as session:
-        query = session.sql(
+        session.sql(
             f"CREATE SINK kept USING memory OPTIONS (changes 'intervals');"
             f"CREATE STREAM s (x INT, t BIGINT) USING replay OPTIONS (path "
             f"'{tmp_path / 's.csv'}') TIMESTAMP BY t;"
-            f"CREATE QUERY q INTO kept AS SELECT SUM(x) AS n FROM s [RANGE 1000 SLIDE 1000]"
+            f"CREATE QUERY q INTO kept AS SELECT SUM(x) AS n FROM s [RANGE 100]"
         )
         assert session.await_end(timeout=200)
-        assert query.rows().num_rows >= rows // 1000 - 1
+        assert session.pipeline.metrics.rows_in == rows
     positions = [0]
     for path in sorted((checkpoint / "manifest").glob("*.json")):
         positions.append(json.loads(path.read_text())["progress"]["s"]["position"])
     sizes = [b - a for a, b in pairwise(positions)]
     assert sum(sizes) == rows
     assert sizes[:2] == [2000, 2000]
-    assert max(sizes) > 4000
-    assert json.loads((checkpoint / FILE).read_text())["total"] > 2000
+    assert sizes[2] == 6000
+    assert json.loads((checkpoint / FILE).read_text())["total"] > 6000

@@ -109,9 +109,15 @@ def test_aggregates_of_floats(source):
 
 
 @settings(ORACLE, max_examples=4 * EXAMPLES)
-@given(make.plans(4), make.data(most=8), make.cuts(), st.sampled_from([1, 4]))
-def test_plan(plan, data, cuts, shards):
-    check(plan, data, cuts=cuts, shards=shards)
+@given(
+    make.plans(4),
+    make.data(most=8),
+    make.cuts(),
+    st.sampled_from([1, 4]),
+    make.hostile_settings(),
+)
+def test_plan(plan, data, cuts, shards, options):
+    check(plan, data, cuts=cuts, shards=shards, **options)
 
 
 @ORACLE
@@ -222,6 +228,27 @@ def test_late_rows_change_nothing(plan, data, cuts, source):
     late = Data(streams, data.tables, data.slack)
     assert truth(late) == truth(data)
     check(plan, late, cuts=cuts)
+
+
+# More rows than fit one block, one fence or one merge
+
+
+@pytest.mark.parametrize("seed", range(max(3, EXAMPLES // 5)))
+@pytest.mark.parametrize("operator", make.OPERATORS, ids=lambda f: f.__name__)
+def test_many_rows(operator, seed):
+    """A plan that Hypothesis draws once, over some hundred rows with long windows."""
+
+    @settings(ORACLE, max_examples=1, database=None, phases=[Phase.generate])
+    @hypothesis.seed(seed)
+    @given(operator(make.sources()))
+    def plan_of(plan):
+        drawn.append(plan)
+
+    drawn: list[Node] = []
+    plan_of()
+    dice = random.Random(seed)
+    data = make.many_rows(dice, 120)
+    check(make.stretched(drawn[-1], 8), data, cuts=dice.randint(1, 12), shards=dice.randint(1, 3))
 
 
 # The five files of an operator

@@ -71,6 +71,7 @@ def run(
                 )
             err.print("[dim]starting Spark …[/]" if err.is_terminal else "starting Spark")
             session.start()
+            stop.listen()  # Spark has put a handler of its own for SIGINT
             _watch(session, script.name, once, stop)
         finally:
             session.close()
@@ -85,6 +86,10 @@ class _Stop:
 
     def __init__(self) -> None:
         self.wanted = False
+        self.listen()
+
+    def listen(self) -> None:
+        """Take the signals, also from whoever has taken them meanwhile."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
 

@@ -3,7 +3,8 @@
 A batch costs about ``a + b * rows`` seconds: a fixed part that Spark needs for any job, and work
 that follows the rows.  Both are fitted to the last batches by least squares, and the next batch
 gets ``(target - a) / b`` rows.  When the fixed part alone takes half of the target, the target is
-twice the fixed part: smaller batches would only do less work in the same time.
+twice the fixed part: smaller batches would only do less work in the same time.  Batches of one size
+cannot tell the two parts apart, so every fourth one is of another size on purpose.
 
 Answers do not depend on it, since they do not depend on how rows are cut into batches.  The number
 goes to the planning process of each source through a small file in the checkpoint folder, replaced
@@ -29,8 +30,10 @@ LEAST_ROWS = 1_000
 FIRST_ROWS = 100_000
 """Rows of the first batches, before anything has been measured."""
 
-_FASTEST = 4.0
-"""The limit grows or shrinks at most by this factor at once."""
+_SHRINK, _GROW = 4.0, 3.0
+"""The limit shrinks and grows at most by these factors at once."""
+
+_PROBE_EVERY = 4
 
 _REMEMBERED = 12
 
@@ -51,12 +54,11 @@ class Admission:
         first = _read(self.path, "total", min(FIRST_ROWS, most)) if seconds else most
         self.rows = self._within(first)
         self._sources = 1
+        self._allowed = self.rows
+        self._noted = 0
 
     def start(self) -> None:
-        """Publish the limit before the first batch; its workers have to start, so it is no guide.
-
-        Workers start anew whenever the stream is opened again.
-        """
+        """Publish the limit; the first batch has to wait for workers to start: it is no guide."""
         self._warm = False
         self._publish()
 
@@ -69,13 +71,16 @@ class Admission:
         if not self._target or rows == 0:
             return
         self._recent.append((rows, seconds))
-        if rows * 2 < self.rows and seconds <= self._target:
+        if rows * 2 < self._allowed and seconds <= self._target:
             return  # it took all there was, in time: nothing says that the limit is wrong
         fixed, each = fit(list(self._recent))
         wanted = (max(self._target, 2 * fixed) - fixed) / each
-        self.rows = self._within(
-            min(max(wanted, self.rows / _FASTEST), self.rows * _FASTEST, float(self._most))
-        )
+        self.rows = self._within(min(max(wanted, self.rows / _SHRINK), self.rows * _GROW))
+        self._allowed = self.rows
+        self._noted += 1
+        if self._noted % _PROBE_EVERY == 0:
+            small = self.rows < 1.5 * self._least
+            self._allowed = self._within(self.rows * _GROW if small else self.rows / 2)
         self._sources = sum(count > 0 for count in came.values())
         self._publish()
 
@@ -86,7 +91,7 @@ class Admission:
         if not self._target:
             Path(self.path).unlink(missing_ok=True)
             return
-        share = max(self._least, self.rows // self._sources)
+        share = max(self._least, self._allowed // self._sources)
         hidden = f"{self.path}.tmp"
         Path(hidden).write_text(json.dumps({"total": self.rows, "rows": share}))
         os.replace(hidden, self.path)
@@ -95,19 +100,18 @@ class Admission:
 def fit(batches: list[tuple[int, float]]) -> tuple[float, float]:
     """Return the fixed seconds of a batch, and the seconds of each row, above 0.
 
-    Batches of nearly one size, or small ones that took no less time, do not tell the two apart:
-    then all time is put on the rows, which gives smaller batches, whose times do.
+    Where batches have nearly one size, all time is put on the rows.  Where larger ones took no
+    longer, all of it is fixed.
     """
     rows = np.array([r for r, _ in batches], np.float64)
     seconds = np.array([s for _, s in batches], np.float64)
-    spread, mean = rows - rows.mean(), rows.mean()
-    each = 0.0
+    mean, usual = float(rows.mean()), float(seconds.mean())
+    spread = rows - mean
+    each = usual / mean
     if np.abs(spread).max() > 0.1 * mean:
-        each = float((spread * (seconds - seconds.mean())).sum() / (spread * spread).sum())
-    fixed = float(seconds.mean()) - each * mean
-    if each <= 0 or fixed < 0:
-        return 0.0, max(float(seconds.mean() / mean), 1e-9)
-    return fixed, max(each, 1e-9)
+        slope = float((spread * (seconds - usual)).sum() / (spread * spread).sum())
+        each = min(max(slope, 0.0), each)
+    return usual - each * mean, max(each, 1e-9)
 
 
 def admitted(path: str | None, otherwise: int) -> int:

@@ -176,7 +176,7 @@ class Pipeline:
         """Return the plan of all active queries, made when it is first needed after a change."""
         with self._lock:
             if self._plan is None:
-                self._plan = self._make_plan()
+                self._plan = self.last_plan = self._make_plan()
             return self._plan
 
     def _make_plan(self) -> PhysicalPlan:
