@@ -1,6 +1,6 @@
 # Bare `make` lists the targets. Every target makes .venv first, where it needs it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check golden docs bench clean
+.PHONY: help setup demo test check golden chaos docs bench clean
 
 PYTHON := .venv/bin/python
 
@@ -25,6 +25,9 @@ check: setup  ## what CI runs: lint, format, types, import rules, tests
 
 golden: setup  ## rewrite the expected answers in tests/golden (look at the difference!)
 	$(PYTHON) -m tests.golden_runner --rewrite
+
+chaos: setup  ## kill a run at every point and at random, and check what it left; ROUNDS=50 SEED=
+	$(PYTHON) -m tests.chaos $(or $(ROUNDS),50) $(SEED)
 
 docs: setup  ## regenerate the generated pages and the pictures of docs/
 	$(PYTHON) docs/make_configuration.py

@@ -7,8 +7,9 @@ are always there; what is drawn is their contents and the plan.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -28,7 +29,9 @@ from penstock.algebra import (
     ToStream,
     UnionAll,
     Window,
+    inputs,
     pulses_of,
+    with_inputs,
 )
 from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
 from penstock.model import INF, Field, Schema
@@ -104,6 +107,39 @@ def data(draw, most: int = 10, strange: bool = False) -> Data:
         {scan.table: draw(table_rows()) for scan in TABLES},
         slack,
     )
+
+
+def many_rows(dice: random.Random, count: int) -> Data:
+    """Longer streams, from plain random numbers: nobody wants to read these one by one."""
+    streams = {}
+    for name, scan in SCANS.items():
+        rows, time = [], 0
+        for _ in range(count):
+            time += dice.choice([0, 0, 1, 1, 2])
+            values = [dice.choice(VALUES[kind]) for kind in scan.schema.types[:-1]]
+            rows.append(((*values, time), time))
+        streams[name] = rows
+    bounds = [None, *range(0, count, 5)]
+    pools = (VALUES[STRING], VALUES[LONG], bounds, bounds)
+    tables = {
+        scan.table: [tuple(dice.choice(pool) for pool in pools) for _ in range(9)]
+        for scan in TABLES
+    }
+    return Data(streams, tables)
+
+
+def stretched(node: Node, factor: int) -> Node:
+    """Make every window longer."""
+    node = with_inputs(node, tuple(stretched(below, factor) for below in inputs(node)))
+    match node:
+        case Window(below, spec):
+            lengths = ("rows", "range", "slide", "fixed", "session", "after", "before", "origin")
+            given = {name: getattr(spec, name) for name in lengths}
+            longer = {n: min(v * factor, INF) for n, v in given.items() if v is not None}
+            return Window(below, replace(spec, **longer))
+        case ToStream("rstream", below, _):
+            return ToStream("rstream", below, pulses_of(below))
+    return node
 
 
 def cuts(most: int = 5) -> st.SearchStrategy:
@@ -317,9 +353,9 @@ def joins(draw, below: st.SearchStrategy) -> Node:
     if draw(st.booleans()):
         left, right = right, left
     keys: list[tuple[Expr, Expr]] = []
-    for kind in (STRING, LONG):
+    for kind in (STRING, LONG, DOUBLE, BOOL):
         pairs = (columns_of_type(left.schema, kind), columns_of_type(right.schema, kind))
-        if all(pairs) and draw(st.booleans()):
+        if all(pairs) and draw(st.integers(0, 1 if kind in (STRING, LONG) else 5)) == 0:
             keys.append(tuple(draw(st.sampled_from(side)) for side in pairs))
     residual = None
     if draw(st.integers(0, 2)) == 0:
@@ -336,7 +372,7 @@ INEXACT = ("avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop")
 def aggregates(draw, below: st.SearchStrategy, inexact: bool = False) -> Node:
     """GROUP BY. Inexact aggregates are compared with a tolerance, so they stand only at the top."""
     node = draw(below)
-    kinds = [kind for kind in (STRING, LONG, BOOL) if columns_of_type(node.schema, kind)]
+    kinds = [k for k in (STRING, LONG, BOOL, DOUBLE) if columns_of_type(node.schema, k)]
     chosen = draw(st.lists(st.sampled_from(kinds), max_size=2)) if kinds else []
     keys = tuple(draw(expressions(node.schema, kind, 1)) for kind in chosen)
     calls = draw(st.lists(aggregate_calls(node.schema, inexact), min_size=1, max_size=3))
@@ -349,7 +385,7 @@ def aggregate_calls(draw, schema: Schema, inexact: bool) -> AggregateCall:
     name = draw(st.sampled_from(EXACT + INEXACT if inexact else EXACT))
     if name == "count" and draw(st.booleans()):
         return AggregateCall("count", None, LONG)
-    kinds = [LONG] if name == "sum" and not inexact else [LONG, DOUBLE]
+    kinds = [LONG, DOUBLE]
     if name in ("count", "count_distinct", "min", "max"):
         kinds += [STRING, BOOL]
     arg = draw(expressions(schema, draw(st.sampled_from(kinds)), 1))
@@ -364,16 +400,19 @@ def distincts(draw, below: st.SearchStrategy) -> Node:
     return Distinct(draw(projects(st.just(node))) if draw(st.booleans()) else node)
 
 
+COLUMNS = [(LONG,), (STRING,), (STRING, LONG), (DOUBLE,), (BOOL, LONG)]
+
+
 @st.composite
 def unions(draw, below: st.SearchStrategy) -> Node:
-    kinds = draw(st.sampled_from([(LONG,), (STRING,), (STRING, LONG)]))
+    kinds = draw(st.sampled_from(COLUMNS))
     members = [draw(below), *(draw(others()) for _ in range(draw(st.integers(1, 2))))]
     return UnionAll(tuple(as_types(draw, member, kinds) for member in members))
 
 
 @st.composite
 def set_operations(draw, below: st.SearchStrategy) -> Node:
-    kinds = draw(st.sampled_from([(LONG,), (STRING,), (STRING, LONG)]))
+    kinds = draw(st.sampled_from(COLUMNS))
     left, right = as_types(draw, draw(below), kinds), as_types(draw, draw(others()), kinds)
     if draw(st.booleans()):
         left, right = right, left

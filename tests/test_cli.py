@@ -223,7 +223,8 @@ def test_the_live_table(spark: Any) -> None:
         text = printed(play)
         shown = session.sql("SHOW QUERIES").to_pylist()
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
-    assert lines["s"][1:] == ["3", "1", "0", "8", "2"]  # rows, late, rejected, heartbeat, lag
+    # rows, late, rejected, heartbeat, lag, waiting
+    assert lines["s"][1:] == ["3", "1", "0", "8", "2", "0", "rows"]
     assert lines["last_two"][1] == "running"
     assert lines["paused"][1] == "paused"
     assert "in 3 rows" in text

@@ -8,15 +8,16 @@ two ways to cut the input into batches.  ``PENSTOCK_EXAMPLES`` sets the number o
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.algebra import NODES, Distinct, Node, Project, Window, is_stream, streams_of
-from penstock.model import MIN_TIME
+from penstock.model import INF, MIN_TIME
 from penstock.physical.planner import lower
 from penstock.reference import (
     MEANINGS,
@@ -111,7 +112,7 @@ def test_aggregates_of_floats(source):
 @settings(ORACLE, max_examples=4 * EXAMPLES)
 @given(
     make.plans(4),
-    make.data(most=8),
+    st.booleans().flatmap(lambda strange: make.data(most=8, strange=strange)),
     make.cuts(),
     st.sampled_from([1, 4]),
     make.hostile_settings(),
@@ -170,6 +171,11 @@ def test_log_and_intervals_describe_one_relation(plan, data, cuts):
 
 def feed(engine: LocalEngine, data: Data, draw: Callable) -> None:
     """Give the engine any number of rows of each stream in each batch, up to their end."""
+    for _ in feed_by_batch(engine, data, draw):
+        pass
+
+
+def feed_by_batch(engine: LocalEngine, data: Data, draw: Callable) -> Iterator[None]:
     waiting = {name: [v for v, _ in data.streams[name]] for name in engine.streams}
     while True:
         rows = {}
@@ -178,8 +184,10 @@ def feed(engine: LocalEngine, data: Data, draw: Callable) -> None:
             rows[name], waiting[name] = left[:count], left[count:]
         if not any(waiting.values()) and draw(st.booleans()):
             engine.batch(rows, final=True)
+            yield
             return
         engine.batch(rows)
+        yield
 
 
 @ORACLE
@@ -201,6 +209,27 @@ def test_view_holds_the_current_snapshot(plan, data, source, shards):
     now = max(times, default=MIN_TIME)
     shown = Counter(tuple(map(canonical, row)) for row in engine.views["q"])
     same_bag(shown, snapshot_at(relation(plan, truth(data)), now), now)
+
+
+@ORACLE
+@given(make.plans(3), make.data(most=8), st.data(), st.sampled_from([1, 3]))
+def test_each_batch_is_final_and_complete(plan, data, source, shards):
+    """After a batch, everything below the heartbeat has left, nothing else, in order of batches."""
+    plan = Distinct(plan) if is_stream(plan) else plan
+    engine = LocalEngine({"q": plan}, data.tables, shards=shards, slack=data.slack, mode="log")
+    before: Counter = Counter()
+    changes = []
+    for time, snapshot in relation(plan, truth(data)):
+        changes += [((*v, 1), time) for v in (snapshot - before).elements()]
+        changes += [((*v, -1), time) for v in (before - snapshot).elements()]
+        before = snapshot
+    seen, beat = 0, MIN_TIME
+    for _ in feed_by_batch(engine, data, source.draw):
+        now = min((p.heartbeat(data.slack) for p in engine.progress.values()), default=INF)
+        fresh = [(tuple(map(canonical, v)), t) for v, t, _ in engine.answers["q"][seen:]]
+        expected = Counter((v, t) for v, t in changes if beat <= t < now)
+        assert Counter(fresh) == expected
+        seen, beat = len(engine.answers["q"]), now
 
 
 @ORACLE
@@ -228,27 +257,26 @@ def test_late_rows_change_nothing(plan, data, cuts, source):
     late = Data(streams, data.tables, data.slack)
     assert truth(late) == truth(data)
     check(plan, late, cuts=cuts)
+    engine = LocalEngine({"q": plan}, data.tables, slack=data.slack)
+    feed(engine, late, source.draw)
+    for name, progress in engine.progress.items():
+        assert progress.late == len(late.streams[name]) - len(data.streams[name])
+        assert progress.accepted == len(data.streams[name])
 
 
 # More rows than fit one block, one fence or one merge
 
 
-@pytest.mark.parametrize("seed", range(max(3, EXAMPLES // 5)))
 @pytest.mark.parametrize("operator", make.OPERATORS, ids=lambda f: f.__name__)
-def test_many_rows(operator, seed):
-    """A plan that Hypothesis draws once, over some hundred rows with long windows."""
-
-    @settings(ORACLE, max_examples=1, database=None, phases=[Phase.generate])
-    @hypothesis.seed(seed)
-    @given(operator(make.sources()))
-    def plan_of(plan):
-        drawn.append(plan)
-
-    drawn: list[Node] = []
-    plan_of()
-    dice = random.Random(seed)
-    data = make.many_rows(dice, 120)
-    check(make.stretched(drawn[-1], 8), data, cuts=dice.randint(1, 12), shards=dice.randint(1, 3))
+@settings(ORACLE, max_examples=max(2, EXAMPLES // 5))
+@given(st.data())
+def test_many_rows(operator, source):
+    """Windows over dozens of rows at once."""
+    plan = make.stretched(source.draw(operator(make.sources())), 6)
+    dice = random.Random(source.draw(st.integers(0, 2**32)))
+    data = make.many_rows(dice, 70)
+    options = source.draw(make.hostile_settings())
+    check(plan, data, cuts=dice.randint(1, 20), shards=dice.randint(1, 3), **options)
 
 
 # The five files of an operator

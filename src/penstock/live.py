@@ -16,6 +16,7 @@ from rich.text import Text
 from penstock.model import INF, MIN_TIME
 from penstock.physical.packing import Progress
 from penstock.session import QueryHandle, Session
+from penstock.spark.backlog import Waiting
 from penstock.spark.metrics import arrived
 
 _REDRAW = 0.5
@@ -74,7 +75,7 @@ class LiveTable:
         pipeline = self.session.pipeline
         metrics = pipeline.metrics
         streams = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("stream", "rows", "late", "rejected", "heartbeat", "lag"):
+        for name in ("stream", "rows", "late", "rejected", "heartbeat", "lag", "waiting"):
             streams.add_column(name, justify="left" if name in ("stream", "heartbeat") else "right")
         for name in sorted(pipeline.wanted_streams):
             progress = Progress.of(pipeline.manifest.progress.get(name))
@@ -87,6 +88,7 @@ class LiveTable:
                 f"{progress.rejected:,}",
                 format_time(beat, stamps),
                 _lag(progress, beat, stamps),
+                format_waiting(pipeline.waiting(name)),
             )
         queries = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("query", "state", "rows", "rows/s", "state rows", "state size", "answers to"):
@@ -99,7 +101,8 @@ class LiveTable:
             f"  {spent:5.0f} s  batch {max(0, pipeline.manifest.batch)}"
             f"  {metrics.batch_seconds:.2f} s per batch  {metrics.rate_in():,.0f} rows/s in",
         )
-        return Group(head, Text(), streams, Text(), queries)
+        hot = [Text(str(found), style="yellow") for found in pipeline.hot_shards()]
+        return Group(head, Text(), streams, Text(), queries, *hot)
 
     def _stamps(self, stream: str) -> bool:
         definition = self.session.pipeline.streams[stream]
@@ -136,6 +139,15 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} GB"
+
+
+def format_waiting(waiting: Waiting | None) -> str:
+    """Return how much input is waiting as people read it."""
+    if waiting is None:
+        return "-"
+    if waiting.unit == "bytes":
+        return format_bytes(waiting.amount)
+    return f"{waiting.amount:,} {waiting.unit}"
 
 
 def _lag(progress: Progress, beat: int, stamps: bool) -> str:

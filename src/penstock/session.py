@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -448,7 +448,11 @@ def _explanation(session: Session, level: str, node: Node, name: str) -> list[st
             ]
             whole = plan(queries, session.config, {})
         shards = session.config["shards"] or _cores(session)
-        lines += ["physical plan", physical_explain.explain(whole, name, shards), ""]
+        lines += ["physical plan", physical_explain.explain(whole, name, shards)]
+        if session._pipeline is not None:
+            digests = _digests(session._pipeline, name)
+            lines += [str(h) for h in session._pipeline.hot_shards() if h.digest in digests]
+        lines.append("")
     return lines
 
 
@@ -518,7 +522,7 @@ class QueryHandle:
         return self.session.await_end(timeout)
 
     def status(self) -> dict[str, Any]:
-        """Return state, since when answers hold, rows delivered, state size, heartbeats."""
+        """Return state, since when answers hold, rows, state size, heartbeat, load."""
         pipeline = self.session._pipeline
         answer: dict[str, Any] = {
             "query": self.name,
@@ -547,6 +551,11 @@ class QueryHandle:
             "state_bytes": state_bytes(pipeline.manifest, digests),
             "heartbeat": min(beats.values(), default=MIN_TIME),
             "finite": all(is_finite(pipeline.streams[s]) for s in running.streams),
+            "waiting": {
+                s: None if (found := pipeline.waiting(s)) is None else asdict(found)
+                for s in sorted(running.streams)
+            },
+            "hot_shards": [asdict(h) for h in pipeline.hot_shards() if h.digest in digests],
         }
         return answer
 

@@ -18,6 +18,7 @@ selections and projections above it move below it, which changes nothing: it tou
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -44,7 +45,11 @@ from penstock.physical.plan import (
 
 
 class Graph:
-    """Builds the graph of one group. Node numbers are stable: holders in the state contain them."""
+    """Builds the graph of one group.
+
+    Holders in the state contain the number of the node that made them, so a node keeps its number
+    while it is in the plan; a number is free again when its node, and so all that read it, is gone.
+    """
 
     def __init__(self, config: Config, numbers: dict[str, int]) -> None:
         self.config = config
@@ -223,7 +228,11 @@ class Graph:
     def _add(self, node: PhysicalNode) -> int:
         if node.digest in self._by_digest:
             return self._by_digest[node.digest]
-        number = self.numbers.setdefault(node.digest, len(self.numbers))
+        number = self.numbers.get(node.digest)
+        if number is None:
+            used = set(self.numbers.values())
+            number = next(n for n in itertools.count() if n not in used)
+            self.numbers[node.digest] = number
         self.nodes.append(replace(node, number=number))
         self._by_digest[node.digest] = len(self.nodes) - 1
         return len(self.nodes) - 1
@@ -257,7 +266,7 @@ def reachable(whole: PhysicalPlan) -> PhysicalPlan:
         replace(whole.channels[old], producer=place[whole.channels[old].producer]) for old in used
     )
     answers = tuple(replace(a, node=place[a.node]) for a in whole.answers)
-    return PhysicalPlan(nodes, channels, answers, whole.numbers)
+    return PhysicalPlan(nodes, channels, answers, {n.digest: n.number for n in nodes})
 
 
 def _cannot_fail(arguments: tuple[Any, ...]) -> bool:

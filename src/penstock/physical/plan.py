@@ -133,6 +133,13 @@ class PhysicalPlan:
             i for i, n in enumerate(self.nodes) if n.source is not None and n.source.kind == kind
         ]
 
+    def by_key(self, channel: int) -> str | None:
+        """Return what a channel carries, as digest and keys, if its rows are spread by keys."""
+        target = self.channels[channel]
+        if target.exchange.kind != "hash":
+            return None
+        return f"{self.nodes[target.producer].digest} {target.exchange}"
+
     def users(self) -> dict[int, set[str]]:
         """Return the names of the queries that need each node, by its position."""
         users: dict[int, set[str]] = {i: set() for i in range(len(self.nodes))}

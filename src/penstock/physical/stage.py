@@ -51,6 +51,7 @@ def run_stage(
     heard: dict[int, list[int]] = {}
     fresh: dict[str, int] = {}
     latest = dict(times)
+    fed: dict[str, int] = {}
     for parcel in parcels:
         if parcel.stage != stage:
             yield parcel
@@ -63,7 +64,11 @@ def run_stage(
             assert isinstance(message, Heartbeat)
             heard.setdefault(parcel.channel, []).append(message.time)
         else:
-            rows.append((parcel.channel, decode(parcel.kind, parcel.blob)))
+            message = decode(parcel.kind, parcel.blob)
+            rows.append((parcel.channel, message))
+            by = plan.by_key(parcel.channel)
+            if by is not None and isinstance(message, Batch):
+                fed[by] = fed.get(by, 0) + len(message)
 
     def send(channel: int, message: Message) -> None:
         if isinstance(message, Heartbeat):
@@ -106,6 +111,7 @@ def run_stage(
             "results": results,
             "seconds": {plan.nodes[a].digest: s for a, s in fragment.seconds.items()},
             "rows": {plan.nodes[a].digest: r for a, r in fragment.rows_out.items()},
+            "fed": fed,
         }
     )
 

@@ -30,12 +30,15 @@ LEAST_ROWS = 1_000
 FIRST_ROWS = 100_000
 """Rows of the first batches, before anything has been measured."""
 
-_SHRINK, _GROW = 4.0, 3.0
+_SHRINK, _GROW = 4.0, 2.0
 """The limit shrinks and grows at most by these factors at once."""
 
 _PROBE_EVERY = 4
 
 _REMEMBERED = 12
+
+_TRUSTED = 6
+"""So many batches must be known before the target is stretched for the fixed part."""
 
 
 class Admission:
@@ -74,6 +77,8 @@ class Admission:
         if rows * 2 < self._allowed and seconds <= self._target:
             return  # it took all there was, in time: nothing says that the limit is wrong
         fixed, each = fit(list(self._recent))
+        if len(self._recent) < _TRUSTED:
+            fixed = min(fixed, self._target / 2)
         wanted = (max(self._target, 2 * fixed) - fixed) / each
         self.rows = self._within(min(max(wanted, self.rows / _SHRINK), self.rows * _GROW))
         self._allowed = self.rows

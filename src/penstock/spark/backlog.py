@@ -62,7 +62,7 @@ class Backlog:
         return Waiting(max(0, left), "bytes")
 
     def _bytes_before(self, path: str, place: int) -> int:
-        """Return how far a place is from the beginning of a file: of columnar ones in proportion."""
+        """Return how many bytes are before a place; of columnar files in proportion to the rows."""
         assert self._sizes is not None
         if file_format(self._definition, path) != "parquet":
             return place

@@ -64,6 +64,7 @@ def own_settings(master: str | None, config: Config) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": config["driver.memory"],
         "spark.python.worker.faulthandler.enabled": "true",
+        "spark.python.daemon.module": "penstock.spark.daemon",
         "spark.sql.ui.retainedExecutions": "20",
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",

@@ -7,7 +7,31 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.physical.plan import PhysicalPlan
 from penstock.runs.manifest import Manifest
+
+_FORGETTING = 0.9
+"""What remains of the rows of a shard from one batch to the next."""
+
+_FEW_ROWS = 100
+"""So few rows say nothing about how keys are spread."""
+
+
+@dataclass(frozen=True)
+class Hot:
+    """A shard that gets more than its share of what an operator sends: some keys are frequent."""
+
+    digest: str
+    operator: str
+    by: str
+    shard: int
+    share: float
+
+    def __str__(self) -> str:
+        return (
+            f"hot: shard {self.shard} gets {self.share:.0%} of the rows of {self.operator} "
+            f"by {self.by}"
+        )
 
 
 @dataclass
@@ -23,19 +47,50 @@ class Metrics:
     node_seconds: dict[str, float] = field(default_factory=dict)
     node_rows: dict[str, int] = field(default_factory=dict)
 
+    reached: dict[str, tuple[str, int]] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
+        self._fed: dict[str, dict[int, float]] = {}
         self._recent: deque[tuple[float, int, dict[str, int]]] = deque(maxlen=50)
 
-    def work(self, seconds: dict[str, float], rows: dict[str, int]) -> None:
-        """Add what the operators of one shard did."""
-        for digest, spent in seconds.items():
+    def report(self, content: dict[str, Any]) -> None:
+        """Add what a task reports: how far a source has come, or what a shard did."""
+        if content["kind"] == "source":
+            if content["reached"] is not None:
+                path, place = content["reached"]
+                self.reached[content["stream"]] = path, place
+            return
+        for digest, spent in content["seconds"].items():
             self.node_seconds[digest] = self.node_seconds.get(digest, 0.0) + spent
-        for digest, count in rows.items():
+        for digest, count in content["rows"].items():
             self.node_rows[digest] = self.node_rows.get(digest, 0) + count
+        for what, count in content["fed"].items():
+            shards = self._fed.setdefault(what, {})
+            shards[content["shard"]] = shards.get(content["shard"], 0.0) + count
+
+    def hot_shards(self, plan: PhysicalPlan, shards: int) -> list[Hot]:
+        """Return where one shard gets more than twice the mean of the rows that keys spread."""
+        found = []
+        names = {plan.by_key(number): c.producer for number, c in enumerate(plan.channels)}
+        for what, shares in list(self._fed.items()):
+            counts = dict(shares)  # a batch may be adding to it
+            shard, most = max(counts.items(), key=lambda item: item[1])
+            total = sum(counts.values())
+            if what in names and total >= _FEW_ROWS and most * shards > 2 * total:
+                node = plan.nodes[names[what]]
+                found.append(
+                    Hot(node.digest, node.label, what.split(" ", 1)[1], shard, most / total)
+                )
+        return found
 
     def batch(self, before: Manifest, after: Manifest, seconds: float) -> None:
         """Take note of a committed batch."""
         self.batches += 1
+        self._fed = {
+            what: {shard: rows * _FORGETTING for shard, rows in shards.items()}
+            for what, shards in self._fed.items()
+            if max(shards.values()) >= 1
+        }
         self.batch_seconds = seconds
         self.batch_rows = {
             name: rows - arrived(before, name)

@@ -36,9 +36,10 @@ from penstock.physical.stage import source_beats
 from penstock.runs import failpoints
 from penstock.runs.manifest import Checkpoint, Manifest
 from penstock.spark.admission import Admission
+from penstock.spark.backlog import Backlog, Waiting
 from penstock.spark.delivery import Delivery
 from penstock.spark.engine import pipeline_session
-from penstock.spark.metrics import Metrics
+from penstock.spark.metrics import Hot, Metrics, arrived
 from penstock.spark.pushdown import push_down
 from penstock.spark.sources import is_finite, open_stream, read_table
 from penstock.spark.tasks import Job, fingerprint_task, pack_task, stage_task
@@ -94,6 +95,7 @@ class Pipeline:
         self._stream_query: StreamingQuery | None = None
         self._heard_at: dict[str, float] = {}
         self._tables: dict[str, Any] = {}
+        self._backlogs: dict[str, Backlog] = {}
         self.metrics = Metrics()
         self.admission = Admission(
             self.folder, self.config["batch.seconds"], self.config["batch.rows"]
@@ -236,6 +238,7 @@ class Pipeline:
         self.error = None
         self.delivery.replay(self.manifest)
         self.admission.start()
+        self._heard_at.clear()  # while nothing was read, nothing could be heard
         frame: DataFrame | None = None
         for name in sorted(wanted | self._opened):
             opened = open_stream(
@@ -286,6 +289,18 @@ class Pipeline:
             for n in names
         )
 
+    def waiting(self, stream: str) -> Waiting | None:
+        """Return how much of a stream is known to be waiting; None where nobody knows."""
+        if stream not in self._backlogs:
+            self._backlogs[stream] = Backlog(self.streams[stream], self.spool(stream))
+        taken = arrived(self.manifest, stream)
+        return self._backlogs[stream].waiting(taken, self.metrics.reached.get(stream))
+
+    def hot_shards(self) -> list[Hot]:
+        """Return the shards that get far more rows than others in the plan that runs."""
+        whole = self.last_plan
+        return [] if whole is None else self.metrics.hot_shards(whole, self.shards)
+
     def failure(self) -> BaseException | None:
         """Return what ended the Spark query, if it failed."""
         if self.error is not None:
@@ -334,6 +349,7 @@ class Pipeline:
                 if known is not None and batch == self.manifest.batch:
                     self._check_replay(frame, known)
                     self.delivery.publish(known)
+                    failpoints.passing("before-return")
                     return
                 if batch != self.manifest.batch + 1:
                     raise StateError(
@@ -348,6 +364,7 @@ class Pipeline:
                 self.checkpoint.sweep(manifest.files() | before.files())
                 self.metrics.batch(before, manifest, time.perf_counter() - began)
                 self.admission.note(self.metrics.batch_rows, self.metrics.batch_seconds)
+                failpoints.passing("before-return")
             except BaseException as error:
                 self.error = error
                 raise
@@ -464,6 +481,7 @@ class Pipeline:
         )
         fresh: dict[str, int] = {}
         for content in reports:
+            self.metrics.report(content)
             if content["kind"] == "source":
                 name = content["stream"]
                 progress[name] = content["progress"]
@@ -475,7 +493,6 @@ class Pipeline:
             else:
                 manifest.states[content["shard"]] |= content["states"]
                 manifest.results += content["results"]
-                self.metrics.work(content["seconds"], content["rows"])
         old = {
             n: Progress.of(before.progress.get(n)).heartbeat(self.streams[n].slack)
             for n in self._opened

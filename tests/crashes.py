@@ -1,0 +1,125 @@
+"""A run that is made to crash: its script, its process, and what must be true when it has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.model import INF
+from penstock.runs.manifest import Checkpoint
+from penstock.session import Session
+from penstock.spark.sinks import read_committed
+from tests.comparison import check_answer
+from tests.world import SLACK, World, make_world
+
+QUERIES = {
+    "recent": "SELECT * FROM s [ROWS 3]",
+    "totals": "SELECT k, COUNT(*) AS n, SUM(y) AS total FROM s [RANGE 9] GROUP BY k",
+    "others": "SELECT k FROM s [RANGE 6] EXCEPT SELECT k FROM r [RANGE 6]",
+    "pairs": "SELECT s.x, r.x AS z FROM s [RANGE 5] JOIN r [ROWS 4] ON s.k = r.k",
+    "births": "ISTREAM (SELECT k, MAX(x) AS top FROM r [RANGE 5] GROUP BY k)",
+    "facts": "SELECT s.k, d.x FROM s [RANGE 4] JOIN d ON s.k = d.k",
+}
+
+
+@dataclass
+class Scenario:
+    """Streams in files, a script with sinks of files, and a checkpoint."""
+
+    folder: Path
+    world: World
+    script: str
+    settings: dict[str, object]
+
+    @staticmethod
+    def make(folder: Path, rows: int = 60, options: str = "", **settings: object) -> Scenario:
+        """Write the files of a scenario."""
+        folder.mkdir(parents=True, exist_ok=True)
+        world = make_world(folder, rows)
+        declared = world.declarations("LATE INTO late")
+        declared = declared.replace("null 'NULL'", f"null 'NULL'{options}")
+        lines = [f"CREATE SINK late USING jsonl OPTIONS (path '{folder}/late');", declared]
+        for name, text in QUERIES.items():
+            lines.append(f"CREATE SINK {name} USING jsonl OPTIONS (path '{folder}/{name}');")
+            lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
+        script = "\n".join(lines)
+        (folder / "script.sql").write_text(script)
+        return Scenario(
+            folder, world, script, {"batch.rows": 10, "shards": 2, "trigger": "10ms"} | settings
+        )
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def start(self, fail: str = "") -> subprocess.Popen[str]:
+        """Start the command in a process of its own, with orders to fail."""
+        words = [Path(sys.executable).parent / "penstock", "run", self.folder / "script.sql"]
+        words += ["--checkpoint", self.checkpoint]
+        for name, value in self.settings.items():
+            words += ["--set", f"{name}={value}"]
+        temporary = self.folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        environment = os.environ | {"PENSTOCK_FAIL": fail, "TMPDIR": str(temporary)}
+        return subprocess.Popen(
+            list(map(str, words)),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def run(self, fail: str = "", timeout: float = 400) -> tuple[int, str]:
+        """Run the command; return its exit code and what it said. Waits for its Spark as well."""
+        process = self.start(fail)
+        _, told = process.communicate(timeout=timeout)
+        return process.returncode, told
+
+    def batch(self) -> int:
+        """Return the number of the last committed batch."""
+        return max((int(p.stem) for p in (self.checkpoint / "manifest").glob("*.json")), default=-1)
+
+    def check(self) -> None:
+        """Check that nothing is lost, nothing came twice, and no garbage is left."""
+        with Session(autostart=False) as session:
+            session.sql(self.script)
+            plans = {handle.name: handle.definition.plan for handle in session.handles()}
+        inputs = self.world.inputs()
+        for name, plan in plans.items():
+            rows = []
+            for row in read_committed(self.folder / name):
+                values = list(row.values())
+                if name == "births":
+                    rows.append((tuple(values[:-1]), values[-1], INF))
+                else:
+                    end = INF if values[-1] is None else values[-1]
+                    rows.append((tuple(values[:-2]), values[-2], end))
+            check_answer(plan, rows, inputs)
+        late: Counter[object] = Counter()
+        for path in (self.folder / "late").glob("*.jsonl"):
+            for line in path.read_text().splitlines():
+                late[tuple(json.loads(line).values())] += 1
+        expected = [values for name in ("s", "r") for values, _ in self.world.late(name)]
+        assert set(SLACK) >= {"s", "r"}
+        assert late == Counter(expected)
+        self.check_files()
+
+    def check_files(self) -> None:
+        """Check that the checkpoint holds what its two newest manifests name, and no more."""
+        checkpoint = Checkpoint(str(self.checkpoint))
+        latest = checkpoint.latest()
+        assert latest is not None
+        before = checkpoint.read(latest.batch - 1)
+        named = latest.files() | (set() if before is None else before.files())
+        assert set(os.listdir(checkpoint.segments)) <= named
+        assert not list((self.checkpoint / "manifest").glob("*.tmp"))
+        checkpoint.check_files(latest)
+        checkpoint.check_offsets(latest)
+        for progress in latest.progress.values():
+            rows = progress["accepted"] + progress["late"] + progress["rejected"]
+            assert rows == progress["position"]
