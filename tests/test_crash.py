@@ -18,6 +18,7 @@ from penstock.runs.manifest import Checkpoint, Manifest
 from penstock.runs.segments import SegmentStorage, read_segment
 from penstock.session import Session
 from penstock.spark.failures import root_cause
+from penstock.spark.sinks import read_committed
 from tests.crashes import Scenario
 
 
@@ -233,10 +234,11 @@ DRIVER_POINTS = {
 def test_a_run_that_fails_at_every_point_ends_right(spark: Any, tmp_path: Path) -> None:
     scenario = Scenario.make(tmp_path, 60, **{"batch.rows": 5, "merge.strategy": "always"})
 
-    def attempt(fail: str) -> None:
+    def attempt(fail: str, *more: str) -> None:
         failpoints.arm(fail)
         with Session(spark, checkpoint=scenario.checkpoint, settings=scenario.settings) as session:
-            session.sql(scenario.script)
+            for text in (scenario.script, *more):
+                session.sql(text)
             assert session.await_end(timeout=400)
 
     reached = []
@@ -245,6 +247,10 @@ def test_a_run_that_fails_at_every_point_ends_right(spark: Any, tmp_path: Path) 
             attempt(f"{point}=raise@{passage}")
         reached.append(scenario.batch())
     assert reached == sorted(reached)
+    with pytest.raises(StateError, match="failure point query-dropped was told"):
+        attempt(
+            "query-dropped=raise", "CREATE QUERY extra AS SELECT * FROM s [NOW]", "DROP QUERY extra"
+        )
     with pytest.raises(StateError, match=r"the disk of checkpoint .* is full"):
         attempt("manifest-temp=nospace")
     with pytest.raises(StateError, match=r"the disk of the sink of \w+ is full"):
@@ -296,16 +302,15 @@ def test_what_changed_since_the_crash_is_refused(spark: Any, tmp_path: Path) -> 
 
     # one value of a row that was read already; as many bytes and the same time of change as before
     source = tmp_path / "r.csv"
-    text, times = source.read_text(), source.stat()
+    text, times = source.read_bytes(), source.stat()
     lines = text.splitlines(keepends=True)
     row = 1 + 10 * batch + 2
-    key = lines[row][0]
-    lines[row] = ("z" if key != "z" else "y") + lines[row][1:]
-    source.write_text("".join(lines))
+    lines[row] = (b"y" if lines[row].startswith(b"z") else b"z") + lines[row][1:]
+    source.write_bytes(b"".join(lines))
     os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
     with pytest.raises(StateError, match=f"the rows that stream r brought in batch {batch} must"):
         go_on()
-    source.write_text(text)
+    source.write_bytes(text)
     os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
 
     latest = scenario.checkpoint / "manifest" / f"{batch:010d}.json"
@@ -330,6 +335,37 @@ def test_what_changed_since_the_crash_is_refused(spark: Any, tmp_path: Path) -> 
     assert delivered == sorted(path.name for path in tmp_path.glob("*/*.jsonl"))
     go_on()
     scenario.check()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_rows_that_spark_parses_are_compared_too(spark: Any, tmp_path: Path) -> None:
+    source = tmp_path / "in" / "0.csv"
+    source.parent.mkdir()
+    text = "k,x,t\n" + "".join(f"k{t % 3},{t},{t}\n" for t in range(10, 30))
+    script = f"""
+        CREATE STREAM s (k STRING, x BIGINT, t BIGINT) USING csv
+          OPTIONS (path '{source.parent}', header 'true') TIMESTAMP BY t;
+        CREATE SINK out USING jsonl OPTIONS (path '{tmp_path / "out"}');
+        CREATE QUERY q INTO out AS SELECT t FROM s [RANGE 3] WHERE x > 12;
+    """
+
+    def go_on() -> None:
+        with Session(spark, checkpoint=tmp_path / "c", settings={"shards": 1}) as session:
+            session.sql(script)
+            session.await_idle()
+
+    source.write_text(text)
+    failpoints.arm("before-return=raise")
+    with pytest.raises(StateError, match="before-return"):
+        go_on()
+    source.write_text(text.replace(",19,19", ",19,18"))
+    with pytest.raises(StateError, match="the rows that stream s brought in batch 0 must"):
+        go_on()
+    source.write_text(text)
+    go_on()
+    found = [(row["t"], row["_end"]) for row in read_committed(tmp_path / "out")]
+    assert found == [(t, t + 3) for t in range(13, 29)]
 
 
 # Killed processes

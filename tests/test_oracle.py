@@ -177,17 +177,19 @@ def feed(engine: LocalEngine, data: Data, draw: Callable) -> None:
 
 def feed_by_batch(engine: LocalEngine, data: Data, draw: Callable) -> Iterator[None]:
     waiting = {name: [v for v, _ in data.streams[name]] for name in engine.streams}
-    while True:
+    for more in reversed(range(draw(st.integers(1, 5)))):
         rows = {}
         for name, left in waiting.items():
-            count = draw(st.integers(0, len(left)))
+            count = draw(st.integers(0, len(left))) if more else len(left)
             rows[name], waiting[name] = left[:count], left[count:]
-        if not any(waiting.values()) and draw(st.booleans()):
+        if not more and draw(st.booleans()):
             engine.batch(rows, final=True)
             yield
             return
         engine.batch(rows)
         yield
+    engine.batch({}, final=True)
+    yield
 
 
 @ORACLE
