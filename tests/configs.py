@@ -38,7 +38,6 @@ CONFIGS = (
     ),
     Hostile("rules off", settings={"rules": False}),
     Hostile("panes off", settings={"panes": False}),
-    Hostile("four shards", shards=4),
     Hostile("four shards, one row per batch", cuts="row", shards=4),
     Hostile("four shards, each query alone", shards=4, alone=True),
     Hostile("shuffled within slack", cuts=5, shuffle=4),
