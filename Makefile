@@ -1,6 +1,6 @@
 # Bare `make` lists the targets. Every target makes .venv first, where it needs it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check golden chaos docs bench clean
+.PHONY: help setup demo test check fuzz golden chaos docs bench clean
 
 PYTHON := .venv/bin/python
 
@@ -22,6 +22,9 @@ check: setup  ## what CI runs: lint, format, types, import rules, tests
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	$(MAKE) --no-print-directory test
+
+fuzz: setup  ## new random examples against the oracle; EXAMPLES=200 per test
+	PENSTOCK_EXAMPLES=$(or $(EXAMPLES),200) $(PYTHON) -m pytest tests/test_oracle.py
 
 golden: setup  ## rewrite the expected answers in tests/golden (look at the difference!)
 	$(PYTHON) -m tests.golden_runner --rewrite

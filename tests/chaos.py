@@ -113,6 +113,9 @@ def main() -> None:
                     progress.update(bar, description="SIGKILL at random")
                     chaos.at_random()
                 progress.advance(bar)
+                if not console.is_terminal:
+                    what = walk[done] if done < len(walk) else "SIGKILL at random"
+                    console.print(f"{done + 1}/{rounds} {what}: {dict(chaos.counts)}")
             progress.update(bar, description="the last run")
             chaos.finish()
     except BaseException:

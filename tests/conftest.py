@@ -8,6 +8,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+# The same examples on every run; a run that asks for a number of them gets new ones.
+settings.register_profile("repeatable", derandomize=True)
+if "PENSTOCK_EXAMPLES" not in os.environ:
+    settings.load_profile("repeatable")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     # Spark's Python workers must run this interpreter; pyspark asks only the environment for it.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings = {
+    options = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -33,7 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     builder = SparkSession.builder.master("local[2,4]").appName("penstock-tests")
-    for name, value in settings.items():
+    for name, value in options.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

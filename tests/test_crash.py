@@ -256,14 +256,11 @@ def test_a_run_that_fails_at_every_point_ends_right(spark: Any, tmp_path: Path) 
     with pytest.raises(StateError, match=r"the disk of the sink of \w+ is full"):
         attempt("sink-before=nospace")
     # workers that die in the middle of their tasks: Spark tries these again, the run goes on
-    attempt("run-written=kill@3,run-synced=kill@9,merge-before-manifest=kill@8,tasks-done=kill@13")
-    assert set(DRIVER_POINTS) | {
-        "run-written",
-        "run-synced",
-        "merge-before-manifest",
-        "tasks-done",
-        "query-dropped",
-    } == set(failpoints.POINTS)
+    deaths = {"run-written": 3, "run-synced": 9, "merge-before-manifest": 8, "tasks-done": 13}
+    attempt(",".join(f"{point}=kill@{passage}" for point, passage in deaths.items()))
+    counts = Path(json.loads(failpoints.orders())[1])
+    assert all((counts / point).stat().st_size >= passage for point, passage in deaths.items())
+    assert {*DRIVER_POINTS, *deaths, "query-dropped"} == set(failpoints.POINTS)
     scenario.check()
 
 

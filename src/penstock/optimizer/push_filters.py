@@ -23,9 +23,14 @@ from penstock.optimizer.nameless import canonical
 
 
 def push_filters(plan: Node, shared: frozenset[Node]) -> Node:
-    """Move every selection of a plan down."""
+    """Move every selection of a plan down; a plan that was a relation stays one."""
+    pushed = _push_all(plan, shared)
+    return plan if algebra.is_stream(pushed) and not algebra.is_stream(plan) else pushed
+
+
+def _push_all(plan: Node, shared: frozenset[Node]) -> Node:
     below = algebra.inputs(plan)
-    new = tuple(push_filters(n, shared) for n in below)
+    new = tuple(_push_all(n, shared) for n in below)
     if any(a is not b for a, b in zip(new, below, strict=True)):
         plan = algebra.with_inputs(plan, new)
     if isinstance(plan, algebra.Filter):
