@@ -52,7 +52,7 @@ import json, sys
 from penstock.config import Config
 from penstock.spark.engine import STREAM_SETTINGS, own_session, own_settings, pipeline_session
 spark = own_session(None, Config())
-pipeline = pipeline_session(spark)
+pipeline = pipeline_session(spark, "checkpoint")
 context = spark.sparkContext
 refused = {}
 for text in ("SELECT reflect('java.lang.System', 'getenv')", "SELECT * FROM text.`/etc/hostname`"):
@@ -91,7 +91,7 @@ def test_a_running_spark_has_them() -> None:
 def test_a_session_of_the_users_keeps_its_settings(spark: Any) -> None:
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
     before = spark.conf.get(name)
-    own = pipeline_session(spark)
+    own = pipeline_session(spark, "checkpoint")
     assert spark.conf.get(name) == before
     assert {key: own.conf.get(key) for key in STREAM_SETTINGS} == STREAM_SETTINGS
 

@@ -22,6 +22,7 @@ from penstock.errors import ConfigError, DataError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
 from penstock.spark.failures import root_cause
+from penstock.spark.folders import FolderFiles, FolderPosition
 from penstock.spark.positions import Position, ReplayFiles
 from penstock.spark.readers import FOLDER_ORDINAL, arrival_order, read_native, read_slice
 from penstock.spark.readers.base import from_json, open_input, to_json
@@ -602,6 +603,76 @@ def test_memory_stream_on_spark(spark: Any, tmp_path: Path) -> None:
     spool.finish()
     run.until(query, run.finished)
     assert read_all(definition, run.rows) == [(1, 10, 0), (2, 20, 1), (3, 30, 2)]
+
+
+def parquet_file(path: Path, numbers: range, seconds: int) -> None:
+    table = pa.table({"n": list(numbers), "t": list(numbers)})
+    pyarrow.parquet.write_table(table, path)
+    os.utime(path, (1_700_000_000 + seconds, 1_700_000_000 + seconds))
+
+
+def test_a_watched_folder_is_cut_by_rows_files_and_bytes(tmp_path: Path) -> None:
+    for number in range(4):
+        parquet_file(tmp_path / f"{9 - number}.parquet", range(10), number)
+    (tmp_path / ".hidden.parquet").write_text("no data")
+    (tmp_path / "notes.txt").write_text("no data")
+    files = FolderFiles("s", tmp_path, tmp_path / "list")
+    files.look()
+    most = 2**62
+    assert [Path(p).stem for p in files.paths] == ["9", "8", "7", "6"]
+    end, slices = files.advance(FolderPosition(), 15, most, most)
+    assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("9", 0, 10, 0), ("8", 0, 5, 10)]
+    assert end == FolderPosition(1, 5, 15)
+    again = FolderFiles("s", tmp_path, tmp_path / "list")
+    end, slices = again.advance(end, most, 2, most)
+    assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("8", 5, 10, 15), ("7", 0, 10, 20)]
+    per_row = (
+        pyarrow.parquet.read_metadata(tmp_path / "6.parquet").row_group(0).total_byte_size / 10
+    )
+    end, slices = again.advance(end, most, most, int(3 * per_row) + 1)
+    assert [s[2:4] for s in slices] == [(0, 3)]
+    _, slices = again.advance(end, most, most, 1)  # one row at least
+    assert [s[2:4] for s in slices] == [(3, 4)]
+    parquet_file(tmp_path / "old.parquet", range(2), -100)  # older, but it came later
+    again.look()
+    assert Path(again.paths[-1]).stem == "old"
+    assert again.waiting(again.paths[-2], 10) == (tmp_path / "old.parquet").stat().st_size
+
+
+def test_the_list_of_a_watched_folder_after_a_crash(tmp_path: Path) -> None:
+    parquet_file(tmp_path / "a.parquet", range(3), 0)
+    FolderFiles("s", tmp_path, tmp_path / "list").look()
+    kept = tmp_path / "list" / "files.jsonl"
+    with open(kept, "ab") as cut:
+        cut.write(b'{"path": "/some')
+    files = FolderFiles("s", tmp_path, tmp_path / "list")
+    parquet_file(tmp_path / "b.parquet", range(3), 1)
+    files.look()
+    files = FolderFiles("s", tmp_path, tmp_path / "list")
+    assert [Path(p).stem for p in files.paths] == ["a", "b"]
+    kept.write_bytes(b"no json\n")
+    with pytest.raises(DataError, match="it is damaged"):
+        FolderFiles("s", tmp_path, tmp_path / "list")
+    (tmp_path / "c.parquet").write_bytes(b"half a file")
+    files = FolderFiles("s", tmp_path, tmp_path / "other")
+    files.look()
+    with pytest.raises(DataError, match="must be a whole Parquet file"):
+        files.advance(FolderPosition(), 100, 100, 2**62)
+
+
+@pytest.mark.spark
+def test_a_watched_folder_on_spark(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in put"
+    folder.mkdir()
+    for number in range(5):
+        parquet_file(folder / f"{9 - number}.parquet", range(10 * number, 10 * number + 10), number)
+    definition = stream(NUMBERS, format="parquet", path=folder)
+    run = Run(spark, tmp_path / "checkpoint", Config({"batch.rows": 15}))
+    run.until(run.start(definition, tmp_path / "list"), lambda: len(run.rows) == 7)
+    assert [row[0] for row in read_all(definition, run.rows)] == list(range(50))
+    parquet_file(folder / "a.parquet", range(50, 57), -5)
+    run.until(run.start(definition, tmp_path / "list"), lambda: len(run.rows) == 8)
+    assert [row[0] for row in read_all(definition, run.rows)] == list(range(57))
 
 
 @pytest.mark.spark

@@ -53,6 +53,14 @@ SETTINGS: tuple[Setting, ...] = (
         "smaller, up to `batch.rows`, until they do. 0 means `batch.rows` always.",
     ),
     Setting(
+        "batch.bytes",
+        256 << 20,
+        "bytes",
+        "Most bytes that one source of Penstock's own puts into a batch: of text as it is in the "
+        "file, of Parquet as it is in memory.",
+        least=1,
+    ),
+    Setting(
         "batch.files",
         64,
         "int",

@@ -1,7 +1,8 @@
 """The backlog of a stream: what is known to be waiting, found without reading any data.
 
-Of a memory stream these are the pushed rows that no batch has taken; of a replay that is read as
-fast as possible, the bytes of its files behind the place that the last batch reached.  A paced or
+Of a memory stream these are the pushed rows that no batch has taken; of a watched folder and of a
+replay that is read as fast as possible, the bytes of files behind the place that the last batch
+reached.  A paced or
 endless replay has no backlog, and of other formats only their system knows.
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet
 
 from penstock.catalog import StreamDef
+from penstock.spark.folders import LIST, FolderFiles
 from penstock.spark.positions import list_files, loop_rounds, positive
 from penstock.spark.readers.base import file_format
 from penstock.spark.spool import SpoolFiles
@@ -33,6 +35,7 @@ class Backlog:
         self._definition = definition
         self._spool: SpoolFiles | None = None
         self._sizes: dict[str, int] | None = None
+        self._list = spool_folder
         kind = definition.format.lower()
         if kind == "memory":
             self._spool = SpoolFiles(spool_folder)
@@ -49,6 +52,8 @@ class Backlog:
         """
         if self._spool is not None:
             return Waiting(max(0, sum(self._spool.rows()) - taken), "rows")
+        if self._definition.format.lower() == "parquet":
+            return self._watched(reached)
         if self._sizes is None or (reached is None and taken):
             return None
         left = sum(self._sizes.values())
@@ -60,6 +65,14 @@ class Backlog:
                     break
                 left -= size
         return Waiting(max(0, left), "bytes")
+
+    def _watched(self, reached: tuple[str, int] | None) -> Waiting | None:
+        """Return what is waiting in a watched folder; it is known by the list of its files."""
+        if not (Path(self._list) / LIST).exists():
+            return None
+        files = FolderFiles(self._definition.name, "", self._list)
+        path, place = reached or ("", 0)
+        return Waiting(files.waiting(path, place), "bytes")
 
     def _bytes_before(self, path: str, place: int) -> int:
         """Return how many bytes are before a place; of columnar files in proportion to the rows."""

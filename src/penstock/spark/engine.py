@@ -15,6 +15,10 @@ from penstock.errors import ConfigError
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
+_LOCAL_LOGS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
 STREAM_SETTINGS = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
@@ -93,10 +97,16 @@ def own_settings(master: str | None, config: Config) -> dict[str, str]:
     return settings
 
 
-def pipeline_session(spark: SparkSession) -> SparkSession:
-    """Return a session on the same Spark with the settings that a pipeline needs."""
+def pipeline_session(spark: SparkSession, folder: str) -> SparkSession:
+    """Return a session on the same Spark with the settings that a pipeline needs.
+
+    ``folder`` is its checkpoint.  On a local one Spark's logs are written through Hadoop's plain
+    file system: the default starts about forty processes per batch, to ask for symbolic links.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     own = spark.newSession()
     for key, value in STREAM_SETTINGS.items():
         own.conf.set(key, value)
+    if "://" not in folder:
+        own.conf.set("spark.sql.streaming.checkpointFileManagerClass", _LOCAL_LOGS)
     return own

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import pyspark.sql.functions as F  # noqa: N812
@@ -62,6 +63,11 @@ class Running:
     shared: list[str] = field(default_factory=list)
     paused: bool = False
 
+    @cached_property
+    def signature(self) -> str:
+        """What names the query's plan and mode, whatever the settings."""
+        return _signature(self.node, self.mode)
+
 
 @dataclass
 class Pipeline:
@@ -77,7 +83,7 @@ class Pipeline:
     queries: dict[str, Running] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._session = pipeline_session(self.spark)
+        self._session = pipeline_session(self.spark, self.folder)
         self._lock = threading.RLock()
         self.checkpoint = Checkpoint(
             self.folder, self.config["fsync"], self.config["retain.manifests"]
@@ -506,7 +512,7 @@ class Pipeline:
 
 def _described(query: Running) -> dict[str, Any]:
     return {
-        "plan": _signature(query.node, query.mode),
+        "plan": query.signature,
         "since": query.since,
         "batch": query.batch,
         "shared": query.shared,

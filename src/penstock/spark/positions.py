@@ -140,6 +140,7 @@ class ReplayFiles:
             known.update(f"{Path(path).name}\0{Path(path).stat().st_size}\0".encode())
         self.digest = known.hexdigest()
         self._bounds: dict[int, tuple[int, int]] = {}
+        self._row_bytes: dict[int, float] = {}
         self._ahead: tuple[Position, Position, I64] | None = None
 
     def check(self) -> None:
@@ -152,11 +153,15 @@ class ReplayFiles:
         period = 0 if self.rounds == 1 else self._period()
         return Position(files=self.digest, period=period)
 
-    def advance(self, position: Position, rows: int) -> tuple[Position, list[Descriptor]]:
+    def advance(
+        self, position: Position, rows: int, size: int | None = None
+    ) -> tuple[Position, list[Descriptor]]:
         """Return where the source stands ``rows`` rows later, and the slices between.
 
-        When the source ends there, the position is done and the last slice is final; a source
-        that ends without a slice has one of no rows.
+        ``size`` stops it earlier, at so many bytes: of text as it is in the file, of columns as
+        they are in memory; but it takes at least one row where there is one.  When the source
+        ends there, the position is done and the last slice is final; a source that ends without
+        a slice has one of no rows.
         """
         self._same_files(position)
         slices: list[Descriptor] = []
@@ -181,9 +186,11 @@ class ReplayFiles:
             if at >= last:
                 position = replace(position, file=position.file + 1, at=-1)
                 continue
-            if rows <= 0:
+            if rows <= 0 or (size is not None and size <= 0):
                 break
             end, taken = self._advance_in(position.file, at, rows)
+            if size is not None:
+                end, taken, size = self._within(position.file, at, (end, taken), size)
             path = self.paths[position.file]
             slices.append((name, path, at, end, position.ordinal, position.shift, False))
             seen_in_round = True
@@ -279,13 +286,29 @@ class ReplayFiles:
                     check_json(self.definition, source, path)
                     bounds = 0, source.size()
                 else:
-                    bounds = 0, self._parquet_rows(source, path)
+                    bounds = 0, self._parquet_rows(source, path, file)
             self._bounds[file] = bounds
         return self._bounds[file]
 
-    def _parquet_rows(self, source: Any, path: str) -> int:
+    def _within(
+        self, file: int, at: int, reached: tuple[int, int], size: int
+    ) -> tuple[int, int, int]:
+        """Return a place in a file at most ``size`` bytes on, the rows to it, and the bytes left.
+
+        Rows are taken to be of one size, on the average of the slice.
+        """
+        end, taken = reached
+        per_row = self._row_bytes.get(file) or (end - at) / max(taken, 1)
+        if taken * per_row > size:
+            end, taken = self._advance_in(file, at, max(1, int(size / per_row)))
+        return end, taken, size - int(taken * per_row)
+
+    def _parquet_rows(self, source: Any, path: str, file: int) -> int:
         try:
-            return int(pyarrow.parquet.ParquetFile(source).metadata.num_rows)
+            found = pyarrow.parquet.ParquetFile(source).metadata
+            groups = (found.row_group(i).total_byte_size for i in range(found.num_row_groups))
+            self._row_bytes[file] = max(1.0, sum(groups) / max(int(found.num_rows), 1))
+            return int(found.num_rows)
         except pyarrow.ArrowInvalid as error:
             raise DataError(
                 f"the file '{path}' of stream {self.definition.name} must be a Parquet file: "

@@ -1,4 +1,4 @@
-"""Penstock's own Spark source: files replayed at a chosen pace, and spools of pushed rows.
+"""Penstock's own Spark source: files replayed at a pace, folders watched, spools of pushed rows.
 
 It yields descriptors, never data (see `penstock.spark.readers.base`).  Spark runs the planning side
 in a Python process of its own; all that must survive is in the offsets.  Only pacing lives in the
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -26,8 +27,9 @@ from pyspark.sql.types import StructType
 from penstock.errors import InternalError
 from penstock.model import MIN_TIME
 from penstock.spark.admission import admitted
+from penstock.spark.folders import FolderFiles, FolderPosition
 from penstock.spark.positions import Descriptor, Position, ReplayFiles, positive
-from penstock.spark.readers.base import from_json
+from penstock.spark.readers.base import from_json, local_path, option
 from penstock.spark.spool import SpoolFiles, SpoolPosition
 
 FORMAT = "penstock"
@@ -42,9 +44,11 @@ _ALL = 2**62
 
 
 class DescriptorSource(DataSource):
-    """``format("penstock")`` with the options definition (JSON), rows, and for spools folder.
+    """``format("penstock")`` with the options definition (JSON), rows and bytes of a batch.
 
-    ``admission`` is the file that tells how many rows a batch may take by now, at most ``rows``.
+    ``folder`` is where a spool is, or with ``files`` (most files of a batch) the list of a watched
+    folder.  ``admission`` is the file that tells how many rows a batch may take by now, at most
+    ``rows``.
     """
 
     @classmethod
@@ -56,13 +60,21 @@ class DescriptorSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         definition = from_json(self.options["definition"])
-        rows = int(self.options["rows"])
+        limits = Limits(
+            int(self.options["rows"]),
+            int(self.options.get("bytes", _ALL)),
+            int(self.options.get("files", _ALL)),
+            self.options.get("admission"),
+        )
+        if "files" in self.options:
+            watched = local_path(str(option(definition, "path"))) or ""
+            kept_in = self.options["folder"]
+            found = FolderFiles(definition.name, Path(watched).absolute(), kept_in)
+            return FolderReader(found, limits)
         if "folder" in self.options:
-            files = SpoolFiles(self.options["folder"])
-            return SpoolReader(definition.name, files, rows, self.options.get("admission"))
+            return SpoolReader(definition.name, SpoolFiles(self.options["folder"]), limits)
         rate, speed = positive(definition, "rate"), positive(definition, "speed")
-        admission = self.options.get("admission")
-        return ReplayReader(ReplayFiles(definition), rows, rate, speed, admission)
+        return ReplayReader(ReplayFiles(definition), limits, rate, speed)
 
 
 class Slices(InputPartition):
@@ -73,15 +85,24 @@ class Slices(InputPartition):
         self.descriptors = list(descriptors)
 
 
-class _DescriptorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What both readers share: the limit of a batch, and descriptors as rows."""
+@dataclass(frozen=True)
+class Limits:
+    """What one source may put into a batch; ``admission`` names the file that adapts the rows."""
 
-    def __init__(self, rows: int, admission: str | None) -> None:
-        self._rows = rows
-        self._admission = admission
+    rows: int
+    bytes: int = _ALL
+    files: int = _ALL
+    admission: str | None = None
+
+
+class _DescriptorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What all readers share: the limit of a batch, and descriptors as rows."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadMaxRows(self._rows)
+        return ReadMaxRows(self._limits.rows)
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         if not isinstance(partition, Slices):
@@ -90,8 +111,9 @@ class _DescriptorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limit(self, limit: ReadLimit) -> int:
         if isinstance(limit, ReadMaxRows):
-            return admitted(self._admission, int(limit.max_rows))
-        return _ALL if isinstance(limit, ReadAllAvailable | ReadMaxFiles) else self._rows
+            return admitted(self._limits.admission, int(limit.max_rows))
+        everything = isinstance(limit, ReadAllAvailable | ReadMaxFiles)
+        return _ALL if everything else self._limits.rows
 
 
 class ReplayReader(_DescriptorReader):
@@ -100,12 +122,11 @@ class ReplayReader(_DescriptorReader):
     def __init__(
         self,
         files: ReplayFiles,
-        rows: int,
+        limits: Limits,
         rate: float | None,
         speed: float | None,
-        admission: str | None = None,
     ) -> None:
-        super().__init__(rows, admission)
+        super().__init__(limits)
         self._files = files
         self._rate = rate
         self._speed = speed
@@ -128,10 +149,10 @@ class ReplayReader(_DescriptorReader):
         rows = self._limit(limit)
         endless = self._files.rounds is None
         if rows == _ALL and endless:
-            rows = self._rows
+            rows = self._limits.rows
         if not self._available_now:
             rows = min(rows, self._due(position, rows))
-        end, slices = self._files.advance(position, rows)
+        end, slices = self._files.advance(position, rows, self._limits.bytes)
         if end.ordinal == position.ordinal and not end.done:
             return start
         self._planned = {(position, end): slices}
@@ -185,10 +206,8 @@ class ReplayReader(_DescriptorReader):
 class SpoolReader(_DescriptorReader):
     """Plans the batches of a spool: whole files, at least one, until the limit is reached."""
 
-    def __init__(
-        self, stream: str, files: SpoolFiles, rows: int, admission: str | None = None
-    ) -> None:
-        super().__init__(rows, admission)
+    def __init__(self, stream: str, files: SpoolFiles, limits: Limits) -> None:
+        super().__init__(limits)
         self._stream = stream
         self._files = files
         self._target: SpoolPosition | None = None
@@ -209,3 +228,38 @@ class SpoolReader(_DescriptorReader):
         if first == last:
             return []
         return [Slices(self._files.slices(self._stream, first, last))]
+
+
+class FolderReader(_DescriptorReader):
+    """Plans the batches of a watched folder: parts of files, in the order in which they came."""
+
+    def __init__(self, files: FolderFiles, limits: Limits) -> None:
+        super().__init__(limits)
+        self._files = files
+        self._frozen = False
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return FolderPosition().to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._files.look()
+        self._frozen = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        if not self._frozen:
+            self._files.look()
+        position = FolderPosition.from_json(start)
+        limits = self._limits
+        end, _ = self._files.advance(position, self._limit(limit), limits.files, limits.bytes)
+        return end.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = FolderPosition.from_json(start), FolderPosition.from_json(end)
+        if first == last:
+            return []
+        reached, slices = self._files.advance(first, last.ordinal - first.ordinal, _ALL, _ALL)
+        if reached.ordinal != last.ordinal:
+            raise InternalError(
+                f"a batch must end where it was planned to end, at {last}, got {reached}"
+            )
+        return [Slices(slices)]

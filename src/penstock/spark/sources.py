@@ -1,8 +1,8 @@
 """Opening any stream as a Spark streaming DataFrame with the same columns, and static tables.
 
 * ``replay`` and ``memory`` are Penstock's own source of descriptors (`penstock.spark.replay`).
-* ``parquet`` is a folder whose files arrive: Spark's ``binaryFile`` stream, without the content,
-  gives each file once, as a descriptor.
+* ``parquet`` is a folder whose files arrive. A local one is watched by the same source; of other
+  storage Spark's ``binaryFile`` stream, without the content, gives each file once.
 * Every other format is read by Spark: its rows travel in a struct column ``native_<stream>``.
 
 All have the descriptor columns and one partition, so that one task sees a batch of a stream whole.
@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark.sql.functions as F  # noqa: N812
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import (
     BinaryType,
@@ -90,8 +90,9 @@ def open_stream(
 ) -> DataFrame:
     """Open a stream. The result has the descriptor columns, and a native struct if Spark parses.
 
-    Paths and options are checked first.  ``spool_folder`` is where a memory stream's rows are,
-    ``admission`` the file that limits batches of Penstock's own sources.
+    Paths and options are checked first.  ``spool_folder`` is where a memory stream's rows are, or
+    the list of a watched folder's files, ``admission`` the file that limits batches of Penstock's
+    own sources.
     """
     kind = definition.format.lower()
     check_stream(definition)
@@ -99,19 +100,44 @@ def open_stream(
         raise ConfigError(
             f"a memory stream must have a spool folder, but stream {definition.name} has none"
         )
-    if kind in ("replay", "memory"):
-        spark.dataSource.register(DescriptorSource)
-        options = {"definition": to_json(definition), "rows": str(config["batch.rows"])}
+    watched = kind == "parquet" and spool_folder is not None and _is_watched(definition)
+    if kind in ("replay", "memory") or watched:
+        _register(spark)
+        options = {
+            "definition": to_json(definition),
+            "rows": str(config["batch.rows"]),
+            "bytes": str(config["batch.bytes"]),
+        }
         if admission is not None:
             options["admission"] = admission
-        if kind == "memory":
+        if kind == "memory" or watched:
             options["folder"] = str(Path(str(spool_folder)).absolute())
+        if watched:
+            files = option(definition, "maxFilesPerTrigger") or config["batch.files"]
+            options["files"] = str(files)
         opened = _load(spark, definition, FORMAT, options)
     elif kind == "parquet":
         opened = _open_folder(spark, definition, config)
     else:
         opened = _open_native(spark, definition, config)
     return opened.coalesce(1)
+
+
+def _register(spark: SparkSession) -> None:
+    """Make Penstock's own source known; Spark may know it from another session already."""
+    try:
+        spark.dataSource.register(DescriptorSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _is_watched(definition: StreamDef) -> bool:
+    """Whether a folder is local and needs nothing of Spark's own file source."""
+    path = option(definition, "path")
+    local = None if path is None else local_path(path)
+    plain_options = {name.lower() for name in definition.options} <= {"path", "maxfilespertrigger"}
+    return plain_options and local is not None and Path(local).is_dir()
 
 
 def check_stream(definition: StreamDef) -> None:
