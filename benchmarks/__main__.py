@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks import against_ourselves, against_spark
-from benchmarks.harness import Measure, console, report, spark_session
+from benchmarks.harness import Measure, console, draw, report, spark_session
 
 BENCHMARKS = {
     "join": against_spark.join,
@@ -27,10 +27,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows of each stream")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--raw", type=Path, help="JSON file that keeps the numbers")
+    parser.add_argument("--plot", type=Path, help="PNG file of all numbers in the raw file")
     options = parser.parse_args()
     for name in options.names:
         if name not in BENCHMARKS:
             parser.error(f"there is no benchmark '{name}'; known: {', '.join(BENCHMARKS)}")
+    if options.plot is not None and options.raw is None:
+        parser.error("--plot draws what --raw keeps; give both")
     spark = spark_session()
     measures: list[Measure] = []
     for name in options.names or BENCHMARKS:
@@ -40,6 +43,8 @@ def main() -> None:
         report(found, options.raw)
     console.rule("all")
     report(measures, None)
+    if options.plot is not None:
+        draw(options.raw, options.plot)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.harness import SCHEMA, Measure, folder, median, penstock, write_stream
+from benchmarks.harness import (
+    SCHEMA,
+    Measure,
+    console,
+    folder,
+    medians,
+    penstock,
+    write_stream,
+)
 
 
 def _join_script(base: Path, seconds: int, queries: int = 1) -> str:
@@ -32,15 +40,13 @@ def _join_script(base: Path, seconds: int, queries: int = 1) -> str:
 def long_window(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
     """A join whose window is 100 times longer, with 100 times the keys: the same output per row."""
     with folder() as base:
-        rates = {}
+        sides = {}
         for name, seconds, keys in (("short", 1, 10_000), ("long", 100, 1_000_000)):
-            path = base / name
-            write_stream(path / "a", rows, keys, 10_000, 1)
-            write_stream(path / "b", rows, keys, 10_000, 2)
-            run = _join_script(path, seconds)
-            penstock(spark, run, 10)
-            taken = median(lambda run=run: penstock(spark, run, 10)[0], repeats, f"{name} window")
-            rates[name] = 2 * rows / taken
+            write_stream(base / name / "a", rows, keys, 10_000, 1)
+            write_stream(base / name / "b", rows, keys, 10_000, 2)
+            run = _join_script(base / name, seconds)
+            sides[name] = lambda run=run: penstock(spark, run, 10)[0]
+        rates = {name: 2 * rows / taken for name, taken in medians(sides, repeats).items()}
     return [
         Measure(
             "our join, window 100 times longer against short",
@@ -57,36 +63,39 @@ def sharing(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
     with folder() as base:
         write_stream(base / "a", rows, 100_000, 10_000, 1)
         write_stream(base / "b", rows, 100_000, 10_000, 2)
-        times = {}
-        for queries in (1, 10):
-            run = _join_script(base, 10, queries)
-            penstock(spark, run, 10)
-            times[queries] = median(
-                lambda run=run: statistics.median(penstock(spark, run, 10)[2]),
-                repeats,
-                f"{queries} queries",
-            )
+
+        def batch(queries: int) -> float:
+            return statistics.median(penstock(spark, _join_script(base, 10, queries), 10)[2])
+
+        times = medians({"one": lambda: batch(1), "ten": lambda: batch(10)}, repeats)
     return [
         Measure(
             "ten queries sharing a join against one: time per batch",
-            times[10] / times[1],
+            times["ten"] / times["one"],
             2.5,
             "below",
-            {"one, seconds": times[1], "ten, seconds": times[10]},
+            {f"{name}, seconds": seconds for name, seconds in times.items()},
         )
     ]
 
 
 def memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
-    """Peak anonymous memory of a Python worker, with a window of all rows and of a tenth."""
-    peaks = {}
-    for label, count in (("small window", rows // 10), ("large window", rows)):
-        with folder() as base:
-            write_stream(base / "a", count, 1_000_000, 10_000, 1, 200_000)
-            write_stream(base / "b", count, 1_000_000, 10_000, 2, 200_000)
-            watch = _Peak()
-            penstock(spark, _join_script(base, 100_000), 2)
-            peaks[label] = watch.stop()
+    """Peak anonymous memory of a Python worker, with a window of all rows and of a tenth.
+
+    Both streams together are the window; there are as many keys as rows, so that the output per row
+    is the same.
+    """
+    found: dict[str, list[int]] = {"small window": [], "large window": []}
+    for _ in range(repeats):
+        for label, count in (("small window", rows // 10), ("large window", rows)):
+            with folder() as base:
+                write_stream(base / "a", count // 2, count, 10_000, 1, 200_000)
+                write_stream(base / "b", count // 2, count, 10_000, 2, 200_000)
+                watch = Peak()
+                penstock(spark, _join_script(base, 100_000), 2)
+                found[label].append(watch.stop())
+            console.log(f"{label}: {found[label][-1] // 1024} MB")
+    peaks = {label: statistics.median(each) for label, each in found.items()}
     return [
         Measure(
             "peak RssAnon of a Python worker, window ten times larger",
@@ -98,7 +107,7 @@ def memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
     ]
 
 
-class _Peak:
+class Peak:
     """Watches the anonymous memory of Spark's Python workers."""
 
     def __init__(self) -> None:
@@ -123,7 +132,7 @@ def _anonymous(pid: str) -> int:
     """Return the kilobytes of anonymous memory of a Python worker of Spark, 0 of others."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"pyspark.daemon" not in command or b"pyspark.worker" not in command:
+        if b"penstock.spark.daemon" not in command or b"pyspark.worker" not in command:
             return 0
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):

@@ -11,7 +11,7 @@ from benchmarks.harness import (
     SCHEMA,
     Measure,
     folder,
-    median,
+    medians,
     penstock,
     spark_stream,
     write_stream,
@@ -49,49 +49,53 @@ def join(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
         near = (F.col("a_t") > F.col("b_t") - ten) & (F.col("a_t") < F.col("b_t") + ten)
         return left.join(right, (F.col("a_k") == F.col("b_k")) & near)
 
-    with folder() as small, folder() as large:
-        for base, count in ((small, rows // 10), (large, rows)):
-            write_stream(base / "a", count, keys, per_second, 1)
-            write_stream(base / "b", count, keys, per_second, 2)
+    with folder() as base:
+        write_stream(base / "a", rows, keys, per_second, 1)
+        write_stream(base / "b", rows, keys, per_second, 2)
         pairs: dict[str, int] = {}
 
         def ours() -> float:
-            seconds, found, _ = penstock(spark, script(large), per_batch)
+            seconds, found, _ = penstock(spark, script(base), per_batch)
             pairs["penstock"] = found["pairs"]
             return seconds
 
-        def theirs() -> float:
-            seconds, pairs["spark"] = spark_stream(spark_join(large))
+        def theirs(provider: str) -> float:
+            spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+            seconds, pairs[provider] = spark_stream(spark_join(base))
             return seconds
 
-        penstock(spark, script(small), per_batch)
-        fast = 2 * rows / median(ours, repeats, "join, Penstock")
-        found = []
-        for label, provider, bar in (
-            ("default state store", DEFAULT, 6.0),
-            ("RocksDB state store", ROCKSDB, 15.0),
-        ):
-            spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
-            spark_stream(spark_join(small))
-            slow = 2 * rows / median(theirs, repeats, f"join, Spark, {label}")
-            if len(set(pairs.values())) != 1:
-                raise SystemExit(f"both engines must find the same pairs, got {pairs}")
-            found.append(
-                Measure(
-                    f"equality join against Spark, {label}",
-                    fast / slow,
-                    bar,
-                    "above",
-                    {"Penstock rows/s": fast, "Spark rows/s": slow, "rows": 2 * rows},
-                )
-            )
+        taken = medians(
+            {
+                "join, Penstock": ours,
+                "join, Spark, default": lambda: theirs(DEFAULT),
+                "join, Spark, RocksDB": lambda: theirs(ROCKSDB),
+            },
+            repeats,
+        )
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", DEFAULT)
-        return found
+        if len(set(pairs.values())) != 1:
+            raise SystemExit(f"both engines must find the same pairs, got {pairs}")
+    rates = {name: 2 * rows / seconds for name, seconds in taken.items()}
+    fast = rates["join, Penstock"]
+    return [
+        Measure(
+            f"equality join against Spark, {label} state store",
+            fast / rates[f"join, Spark, {label}"],
+            bar,
+            "above",
+            {
+                "Penstock rows/s": fast,
+                "Spark rows/s": rates[f"join, Spark, {label}"],
+                "rows": 2 * rows,
+            },
+        )
+        for label, bar in (("default", 6.0), ("RocksDB", 15.0))
+    ]
 
 
 def sliding(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
     """Sliding sum and count, 100 groups, RANGE / SLIDE = 100; and ours at 1000 against 1."""
-    per_second, per_batch = 10_000, 10
+    per_second, per_batch = 10_000, 20
 
     def script(base: Path, ratio: int) -> str:
         return f"""
@@ -107,22 +111,22 @@ def sliding(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
         width = F.window("a_t", "10 seconds", "100 milliseconds")
         return frame.groupBy(width, "a_k").agg(F.sum("a_v"), F.count("*"))
 
-    with folder() as small, folder() as large:
-        write_stream(small / "a", rows // 10, 100, per_second, 1)
-        write_stream(large / "a", rows, 100, per_second, 1)
-        penstock(spark, script(small / "a", 100), per_batch)
-        spark_stream(spark_sums(small / "a"))
+    with folder() as base:
+        write_stream(base / "a", rows, 100, per_second, 1)
 
         def ours(ratio: int) -> float:
-            what = f"sliding aggregate, Penstock, RANGE/SLIDE {ratio}"
-            run = script(large / "a", ratio)
-            return rows / median(lambda: penstock(spark, run, per_batch)[0], repeats, what)
+            return penstock(spark, script(base / "a", ratio), per_batch)[0]
 
-        fast = ours(100)
-        slow = rows / median(
-            lambda: spark_stream(spark_sums(large / "a"))[0], repeats, "sliding aggregate, Spark"
+        taken = medians(
+            {
+                "sliding, Penstock, 100": lambda: ours(100),
+                "sliding, Spark, 100": lambda: spark_stream(spark_sums(base / "a"))[0],
+                "sliding, Penstock, 1000": lambda: ours(1000),
+                "sliding, Penstock, 1": lambda: ours(1),
+            },
+            repeats,
         )
-        wide, narrow = ours(1000), ours(1)
+    fast, slow, wide, narrow = (rows / seconds for seconds in taken.values())
     return [
         Measure(
             "sliding sum and count, RANGE/SLIDE 100, against Spark's window()",

@@ -7,7 +7,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -26,6 +26,8 @@ from penstock.session import Session
 from penstock.spark.engine import own_session
 
 SCHEMA = "k BIGINT, v DOUBLE, t TIMESTAMP"
+_UNLIMITED = {"batch.rows": 1 << 40, "batch.bytes": 1 << 50}
+"""Both engines are given the same number of files per batch, and nothing else cuts it."""
 console = Console()
 
 
@@ -95,7 +97,8 @@ def penstock(
 
     Returns the seconds from start to end, the rows of each query, and the seconds between batches.
     """
-    given = {"batch.files": per_batch, "trigger": 0, **(settings or {})}
+    given = {"batch.files": per_batch, "trigger": 0, "batch.seconds": 0, **_UNLIMITED}
+    given |= settings or {}
     with Session(spark, settings=given, autostart=False) as session:
         session.sql(script)
         began = time.perf_counter()
@@ -128,13 +131,21 @@ def spark_stream(frame: DataFrame) -> tuple[float, int]:
         return time.perf_counter() - began, rows
 
 
-def median(run: Callable[[], float], repeats: int, what: str) -> float:
-    """Run ``repeats`` times and return the median."""
-    found = []
+def medians(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
+    """Run each side once to warm up, then all in turn ``repeats`` times; return their medians.
+
+    In turn, because a machine has slow minutes: they then hit all sides alike.
+    """
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for name, run in sides.items():
+        with console.status(f"{name}, warming up"):
+            run()
     for i in range(repeats):
-        with console.status(f"{what}, run {i + 1} of {repeats}"):
-            found.append(run())
-    return statistics.median(found)
+        for name, run in sides.items():
+            with console.status(f"{name}, run {i + 1} of {repeats}"):
+                found[name].append(run())
+                console.log(f"{name}: {found[name][-1]:.2f} s")
+    return {name: statistics.median(times) for name, times in found.items()}
 
 
 def report(measures: list[Measure], raw: Path | None) -> None:
@@ -155,3 +166,30 @@ def report(measures: list[Measure], raw: Path | None) -> None:
 def _short(value: Any) -> str:
     return f"{value:,.0f}" if isinstance(value, float) and value > 100 else f"{value:.3g}" \
         if isinstance(value, float) else str(value)  # fmt: skip
+
+
+def draw(raw: Path, picture: Path) -> None:
+    """Plot every measure of a file of raw numbers against its bar, on a logarithmic axis."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    known = json.loads(raw.read_text())
+    names = list(reversed(known))
+    figure, axes = plt.subplots(figsize=(9, 0.62 * len(names) + 1.2), layout="constrained")
+    for at, name in enumerate(names):
+        m = known[name]
+        colour = "#2a7f62" if m["reached"] else "#b5402f"
+        axes.barh(at, m["ratio"], color=colour, height=0.55)
+        axes.plot([m["bar"]] * 2, [at - 0.38, at + 0.38], color="#222222", linewidth=2)
+        axes.text(m["ratio"] * 1.06, at, f"{m['ratio']:.3g} x", va="center", fontsize=9)
+    signs = {"above": "at least", "below": "at most"}
+    labels = [f"{n}\n({signs[known[n]['better']]} {known[n]['bar']:g} x)" for n in names]
+    axes.set_yticks(range(len(names)), labels, fontsize=8)
+    axes.set_xscale("log")
+    axes.set_xlabel("ratio, both sides measured in one run; the black line is the bar")
+    axes.margins(x=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=150)
