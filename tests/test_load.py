@@ -9,12 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from penstock.catalog import StreamDef
+from penstock.catalog import Catalog, StreamDef
+from penstock.config import Config
+from penstock.cql import bind_query
 from penstock.live import format_waiting
 from penstock.model import Field, Schema
+from penstock.physical.planner import Query
+from penstock.physical.planner import plan as plan_queries
 from penstock.reference import Inputs
 from penstock.session import Session
 from penstock.spark.backlog import Backlog, Waiting
+from penstock.spark.metrics import Metrics
 from penstock.spark.spool import Spool
 from tests.comparison import check_answer, interval_rows
 
@@ -95,3 +100,27 @@ def test_half_of_all_rows_on_one_key(spark: Any, tmp_path: Path) -> None:
         assert f"hot: shard {hot['shard']} gets {hot['share']:.0%} of the rows" in query.explain()
         assert session.query("even").status()["hot_shards"] == []
         assert "hot:" not in session.query("even").explain()
+
+
+@pytest.mark.parametrize(
+    ("shards", "shares", "hot"),
+    [
+        (2, [75, 25], True),  # half of all rows on one key
+        (2, [55, 45], False),
+        (5, [50, 15, 15, 10, 10], True),
+        (5, [28, 18, 18, 18, 18], False),
+        (20, [12, *[4.6] * 19], True),
+    ],
+)
+def test_when_a_shard_is_hot(shards: int, shares: list[float], hot: bool) -> None:
+    catalog = Catalog()
+    catalog.add(stream("memory"))
+    counted = bind_query("SELECT x, COUNT(*) AS n FROM s [RANGE 5] GROUP BY x", catalog)
+    plan = plan_queries([Query("q", counted)], Config(), {})
+    metrics = Metrics()
+    what = next(plan.by_key(i) for i in range(len(plan.channels)) if plan.by_key(i))
+    for shard, share in enumerate(shares):
+        report = {"kind": "shard", "shard": shard, "seconds": {}, "rows": {}}
+        metrics.report(report | {"fed": {what: share * 1_000}})
+    found = metrics.hot_shards(plan, shards)
+    assert [h.shard for h in found] == ([0] if hot else [])

@@ -69,14 +69,18 @@ class Metrics:
             shards[content["shard"]] = shards.get(content["shard"], 0.0) + count
 
     def hot_shards(self, plan: PhysicalPlan, shards: int) -> list[Hot]:
-        """Return where one shard gets more than twice the mean of the rows that keys spread."""
+        """Return where one shard gets far more of the rows that keys spread than its part.
+
+        That is twice its part, or a fifth of all rows above it: with two shards nothing is twice.
+        """
         found = []
+        bound = min(2 / shards, 1 / shards + 0.2)
         names = {plan.by_key(number): c.producer for number, c in enumerate(plan.channels)}
         for what, shares in list(self._fed.items()):
             counts = dict(shares)  # a batch may be adding to it
             shard, most = max(counts.items(), key=lambda item: item[1])
             total = sum(counts.values())
-            if what in names and total >= _FEW_ROWS and most * shards > 2 * total:
+            if what in names and total >= _FEW_ROWS and most > bound * total:
                 node = plan.nodes[names[what]]
                 found.append(
                     Hot(node.digest, node.label, what.split(" ", 1)[1], shard, most / total)
