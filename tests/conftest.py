@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
+    from penstock.spark.engine import unzipped_pyspark
+
     # Spark's Python workers must run this interpreter; pyspark asks only the environment for it.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     options = {
@@ -41,7 +43,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2,4]").appName("penstock-tests")
     for name, value in options.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with unzipped_pyspark():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -45,7 +51,8 @@ def own_session(master: str | None, config: Config) -> SparkSession:
     for key, value in own_settings(master, config).items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with unzipped_pyspark(master):
+            return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         told = str(error).strip().splitlines()
         raise ConfigError(
@@ -53,6 +60,30 @@ def own_session(master: str | None, config: Config) -> SparkSession:
             f"needs Java 17 or newer ('java -version' shows yours; JAVA_HOME chooses one) and a "
             f"master that can be reached"
         ) from error
+
+
+@contextmanager
+def unzipped_pyspark(master: str | None = None) -> Iterator[None]:
+    """Start a local Spark inside: its Python processes then import pyspark from where it lies.
+
+    Spark puts ``SPARK_HOME/python/lib/pyspark.zip`` before everything else, and each of the half
+    dozen Python processes that a stream starts would compile it anew, for more than a second each.
+    So Spark is started from a folder of links to the installed one that has no such file.
+    """
+    installed = Path(pyspark.__file__).parent
+    local = master is None or master.startswith("local")
+    if not local or "SPARK_HOME" in os.environ or not (installed / "jars").is_dir():
+        yield
+        return
+    home = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(installed / name)
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 def own_settings(master: str | None, config: Config) -> dict[str, str]:
