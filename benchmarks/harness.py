@@ -131,13 +131,18 @@ def spark_stream(frame: DataFrame) -> tuple[float, int]:
         return time.perf_counter() - began, rows
 
 
-def medians(sides: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
+def medians(
+    sides: Mapping[str, Callable[[], float]],
+    repeats: int,
+    warm_up: Mapping[str, Callable[[], float]] | None = None,
+) -> dict[str, float]:
     """Run each side once to warm up, then all in turn ``repeats`` times; return their medians.
 
-    In turn, because a machine has slow minutes: they then hit all sides alike.
+    In turn, because a machine has slow minutes: they then hit all sides alike.  A side warms up by
+    a whole run, unless ``warm_up`` has a shorter one for it.
     """
     found: dict[str, list[float]] = {name: [] for name in sides}
-    for name, run in sides.items():
+    for name, run in {**sides, **(warm_up or {})}.items():
         with console.status(f"{name}, warming up"):
             run()
     for i in range(repeats):

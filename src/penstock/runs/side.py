@@ -35,7 +35,7 @@ from penstock.model import I64, MIN_TIME, Batch, Ends, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.state import Run, State
 
-_LARGEST = 128 << 20
+_LARGEST = 32 << 20
 """Most bytes that a merge takes in. It bounds memory, and text within what one array can hold."""
 _WIDE_GAP = 1 << 20
 _SPARSE = 16
