@@ -188,11 +188,13 @@ def draw(raw: Path, picture: Path) -> None:
         colour = "#2a7f62" if m["reached"] else "#b5402f"
         axes.barh(at, m["ratio"], color=colour, height=0.55)
         axes.plot([m["bar"]] * 2, [at - 0.38, at + 0.38], color="#222222", linewidth=2)
-        axes.text(m["ratio"] * 1.06, at, f"{m['ratio']:.3g} x", va="center", fontsize=9)
+        beside = max(m["ratio"], m["bar"]) * 1.06
+        axes.text(beside, at, f"{m['ratio']:.3g} x", va="center", fontsize=9)
     signs = {"above": "at least", "below": "at most"}
     labels = [f"{n}\n({signs[known[n]['better']]} {known[n]['bar']:g} x)" for n in names]
     axes.set_yticks(range(len(names)), labels, fontsize=8)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g} x")
     axes.set_xlabel("ratio, both sides measured in one run; the black line is the bar")
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
