@@ -38,7 +38,7 @@ docs: setup  ## regenerate the generated pages and the pictures of docs/
 	$(PYTHON) docs/make_pictures.py
 
 bench: setup  ## run the benchmarks
-	$(PYTHON) -m benchmarks --raw docs/benchmarks.json --plot docs/pictures/benchmarks.png
+	$(PYTHON) -m benchmarks --raw docs/benchmarks.json --plot docs/benchmarks.png
 
 clean:  ## remove everything that was made, .venv too
 	rm -rf .venv build dist demo-output spark-warehouse metastore_db derby.log
