@@ -190,7 +190,7 @@ def test_rows_after_the_end(session: Session) -> None:
 
 
 SETTINGS: list[tuple[dict[str, Any], str]] = [
-    ({"shard": 2}, "there is no setting 'shard'; did you mean 'shards'? known: batch.files"),
+    ({"shard": 2}, "there is no setting 'shard'; did you mean 'shards'? known: batch.bytes"),
     ({"shards": "two"}, "the setting 'shards' must be of kind int, got 'two'; its default is 0"),
     ({"shards": -1}, "the setting 'shards' must be at least 0, got -1"),
     ({"batch.rows": 0}, "the setting 'batch.rows' must be at least 1, got 0"),
