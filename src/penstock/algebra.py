@@ -98,11 +98,18 @@ class Project:
         return Schema(tuple(Field(name, expr.type) for name, expr in pairs))
 
 
+JOIN_KINDS = ("inner", "left", "right", "full", "semi", "anti")
+
+
 @dataclass(frozen=True)
 class Join:
-    """Inner join: equal keys and a residual over the concatenated columns. Null keys never match.
+    """A join: equal keys and a residual over the concatenated columns. Null keys never match.
 
     Empty key lists make a theta or cross join.  Both sides of a key pair have the same type.
+    ``kind`` is one of `JOIN_KINDS`.  Of each snapshot, with "partner" meaning a row of the other
+    side with equal keys for which the residual is true: *inner* gives every pair of partners;
+    *left*, *right* and *full* also the rows of that side (of both) without a partner, with nulls
+    for the other; *semi* the left rows with a partner, *anti* those without, left columns only.
     """
 
     left: Node
@@ -110,14 +117,19 @@ class Join:
     left_keys: tuple[Expr, ...]
     right_keys: tuple[Expr, ...]
     residual: Expr | None = None
+    kind: str = "inner"
 
     def __post_init__(self) -> None:
         for a, b in zip(self.left_keys, self.right_keys, strict=True):
             if a.type != b.type:
                 raise QueryError(f"join keys must have one type, got {a.type} and {b.type}")
+        if self.kind not in JOIN_KINDS:
+            raise QueryError(f"a join must be one of {', '.join(JOIN_KINDS)}, got {self.kind!r}")
 
     @property
     def schema(self) -> Schema:
+        if self.kind in ("semi", "anti"):
+            return self.left.schema
         return Schema(self.left.schema.fields + self.right.schema.fields)
 
 

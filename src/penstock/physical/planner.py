@@ -7,7 +7,7 @@ must be distributed, and so where exchanges stand, is the business of `penstock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
@@ -16,11 +16,9 @@ from penstock.algebra import Node
 from penstock.config import Config
 from penstock.cql.render import in_timestamps, window_text
 from penstock.expr import nodes as expr
-from penstock.expr.nodes import Expr
 from penstock.operators.aggregate import AggregateOperator
 from penstock.operators.distinct import DistinctOperator
 from penstock.operators.filter import FilterOperator
-from penstock.operators.join import JoinOperator
 from penstock.operators.project import ProjectOperator
 from penstock.operators.row_window import RowWindowOperator
 from penstock.operators.session_window import SessionWindowOperator
@@ -30,16 +28,8 @@ from penstock.operators.to_stream import ToStreamOperator
 from penstock.operators.top_k import TopKOperator
 from penstock.operators.union import UnionOperator
 from penstock.optimizer.nameless import canonical
-from penstock.physical.graph import (
-    Graph,
-    after,
-    aligned,
-    all_columns,
-    reachable,
-    relaxed,
-    translate,
-    usable,
-)
+from penstock.physical.graph import Graph, after, all_columns, reachable, relaxed
+from penstock.physical.joins import Joined, join, with_key_columns
 from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
 
 
@@ -165,74 +155,14 @@ def _(node: algebra.Project, planner: Planner) -> int:
 
 @lower.register
 def _(node: algebra.Join, planner: Planner) -> int:
-    left, left_keys = _with_key_columns(planner, node.left, node.left_keys)
-    right, right_keys = _with_key_columns(planner, node.right, node.right_keys)
-    have_left = planner.nodes[left].partitioning
-    have_right = planner.nodes[right].partitioning
-    demand_left = Exchange("hash", left_keys) if left_keys else SINGLE
-    demand_right = Exchange("hash", right_keys) if right_keys else SINGLE
-    if have_left == SINGLE and have_right == SINGLE:
-        demand_left = demand_right = SINGLE
-    elif left_keys and not aligned(have_left, left_keys, have_right, right_keys):
-        if usable(planner, left, left_keys):
-            assert have_left is not None
-            demand_right = Exchange("hash", translate(have_left.keys, left_keys, right_keys))
-            demand_left = have_left
-        elif usable(planner, right, right_keys):
-            assert have_right is not None
-            demand_left = Exchange("hash", translate(have_right.keys, right_keys, left_keys))
-            demand_right = have_right
-    elif left_keys:
-        assert have_left is not None
-        assert have_right is not None
-        demand_left, demand_right = have_left, have_right
-    left_types, right_types = planner.nodes[left].types, planner.nodes[right].types
-    widths = len(node.left.schema), len(node.right.schema)
-    where = SINGLE if demand_left == SINGLE else demand_left
-    key_exprs = [
-        tuple(expr.Column(k, types[k]) for k in keys)
-        for types, keys in ((left_types, left_keys), (right_types, right_keys))
-    ]
-    wide = len(left_types) > widths[0] or len(right_types) > widths[1]
-    residual = node.residual
-    if residual is not None and wide:
-        moved = {i: i for i in range(widths[0])}
-        moved |= {widths[0] + i: len(left_types) + i for i in range(widths[1])}
-        residual = expr.shift(residual, moved)
-    demands = [demand_left, demand_right]
-    joined = planner.operator(
-        JoinOperator,
-        (left_types, right_types, key_exprs[0], key_exprs[1], residual),
-        [left, right],
-        demands,
-        left_types + right_types,
-        where,
-        "Join" if left_keys else "Join without keys",
-        algebra.update_pattern(node),
-    )
-    if not wide:
-        return joined
-    kept = [*range(widths[0]), *(len(left_types) + i for i in range(widths[1]))]
-    types = left_types + right_types
-    columns = tuple(expr.Column(i, types[i]) for i in kept)
-    place = {k: i for i, k in enumerate(kept)}
-    visible = where.kind != "hash" or all(k in place for k in where.keys)
-    then = replace(where, keys=tuple(place[k] for k in where.keys)) if visible else None
-    return planner.operator(
-        ProjectOperator,
-        (columns,),
-        [joined],
-        [None],
-        node.schema.types,
-        then,
-        "Project",
-        algebra.update_pattern(node),
-    )
+    left, left_keys = with_key_columns(planner, planner.lower(node.left), node.left_keys)
+    right, right_keys = with_key_columns(planner, planner.lower(node.right), node.right_keys)
+    return join(planner, node, Joined(left, left_keys), Joined(right, right_keys))
 
 
 @lower.register
 def _(node: algebra.Aggregate, planner: Planner) -> int:
-    below, keys = _with_key_columns(planner, node.input, node.keys)
+    below, keys = with_key_columns(planner, planner.lower(node.input), node.keys)
     types = planner.nodes[below].types
     demand = relaxed(planner, below, Exchange("hash", keys) if node.keys else SINGLE)
     where = after(planner, below, demand)
@@ -351,36 +281,6 @@ def self_sliding(node: Node) -> bool:
         case algebra.Filter(below, _) | algebra.Project(below, _, _):
             return self_sliding(below)
     return False
-
-
-def _with_key_columns(
-    planner: Planner, node: Node, keys: tuple[Expr, ...]
-) -> tuple[int, tuple[int, ...]]:
-    """Lower a node and add computed key columns at its end; return it and the keys' positions."""
-    below = planner.lower(node)
-    types = planner.nodes[below].types
-    positions: list[int] = []
-    extra: list[Expr] = []
-    for key in keys:
-        if isinstance(key, expr.Column):
-            positions.append(key.index)
-        else:
-            positions.append(len(types) + len(extra))
-            extra.append(key)
-    if not extra:
-        return below, tuple(positions)
-    columns: tuple[Expr, ...] = tuple(expr.Column(i, t) for i, t in enumerate(types))
-    everything = columns + tuple(extra)
-    wide = planner.stateless(
-        ProjectOperator,
-        (everything,),
-        below,
-        tuple(e.type for e in everything),
-        planner.nodes[below].partitioning,
-        "Project with keys",
-        planner.nodes[below].pattern,
-    )
-    return wide, tuple(positions)
 
 
 def _window_text(node: algebra.Window) -> str:
