@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from penstock.errors import InternalError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr
-from penstock.kernels import pairs
+from penstock.kernels import layouts, pairs
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
-from penstock.operators import join as join_module
 from penstock.operators.base import Context
 from penstock.operators.join import JoinOperator
 from penstock.runs import side as side_module
@@ -247,7 +246,7 @@ def test_all_pairs_at_every_instant(seed: int, worth: int, collide: bool, sparse
     with ExitStack() as stack:
         stack.enter_context(patch.object(pairs, "_WORTH_BISECTING", worth))
         if collide:
-            stack.enter_context(patch.object(join_module, "hash_columns", colliding))
+            stack.enter_context(patch.object(layouts, "hash_columns", colliding))
         if sparse:
             stack.enter_context(patch.object(side_module, "_MOST_TABLES", 0))
         _, state = play(scripted(seed))

@@ -1,8 +1,10 @@
 """The inner join of two relations that change over time.
 
 Law: a result is the concatenation of a left and a right row with equal keys (null equals nothing)
-for which the residual predicate is true, valid while both are [B 5.1].  Without keys every pair is
-looked at, block by block.
+for which the residual predicate is true, valid while both are [B 5.1].  Without keys the residual
+is the whole condition.  The *place* of the condition (`penstock.kernels.places`) gives both sides
+an order, in which the candidates of a row are found by binary search; where no order helps, every
+pair is looked at, block by block.
 
 In a slice the new rows of each side meet the stored rows of the other, then one another; after
 that they are stored too.  So every pair is made exactly once, in the slice of its later start,
@@ -34,17 +36,20 @@ import pyarrow.compute as pc
 from penstock.errors import InternalError
 from penstock.expr.arrow import evaluate, evaluate_mask
 from penstock.expr.nodes import Expr, columns_of, shift
-from penstock.kernels.keys import hash_columns
+from penstock.kernels.layouts import layout_of
+from penstock.kernels.places import EQUAL, Equal, Place
 from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_mask
 from penstock.operators.base import SlicedOperator
-from penstock.runs.side import Children, Piece, Side, meet
+from penstock.runs.side import Children, Piece, Side
 
 
 class JoinOperator(SlicedOperator):
-    """Joins port 0 (left) with port 1 (right) on equal keys and a residual predicate.
+    """Joins port 0 (left) with port 1 (right) on a place and a residual predicate.
 
-    ``left_keys`` are over the left columns, ``right_keys`` over the right ones, in the same number
-    and of the same types; ``residual`` is over both, the left columns first.
+    ``left_keys`` are over the left columns, ``right_keys`` over the right ones: the coordinates
+    that the place compares, for `Equal` the keys, in the same number and of the same types.
+    ``residual`` is over both, the left columns first.  Equal keys need no further test; any other
+    place only finds candidates, and the residual says everything.
     """
 
     def __init__(
@@ -54,9 +59,12 @@ class JoinOperator(SlicedOperator):
         left_keys: Sequence[Expr],
         right_keys: Sequence[Expr],
         residual: Expr | None = None,
+        place: Place = EQUAL,
     ) -> None:
         super().__init__((left_types, right_types))
-        if [_family(k.type) for k in left_keys] != [_family(k.type) for k in right_keys]:
+        self._layout = layout_of(place)
+        families = [[_family(k.type) for k in keys] for keys in (left_keys, right_keys)]
+        if isinstance(place, Equal) and families[0] != families[1]:
             raise InternalError(
                 "the keys of both sides of a join must have the same types, got "
                 f"{[str(k.type) for k in left_keys]} and {[str(k.type) for k in right_keys]}; "
@@ -72,8 +80,8 @@ class JoinOperator(SlicedOperator):
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging
         self._sides = (
-            Side(state, "left", self.input_types[0], merging),
-            Side(state, "right", self.input_types[1], merging),
+            Side(state, "left", self.input_types[0], merging, self._layout),
+            Side(state, "right", self.input_types[1], merging, self._layout),
         )
         self._children = Children(state, "children", merging)
 
@@ -92,13 +100,13 @@ class JoinOperator(SlicedOperator):
         left, right = new
         block = self.context.block
         if left is not None:
-            for old, mine, theirs in self._sides[1].probe(left, block):
+            for old, mine, theirs in self._sides[1].probe(left, True, block):
                 yield from self._results(left, mine, old, theirs, told, until)
         if right is not None:
-            for old, mine, theirs in self._sides[0].probe(right, block):
+            for old, mine, theirs in self._sides[0].probe(right, False, block):
                 yield from self._results(old, theirs, right, mine, told, until)
         if left is not None and right is not None:
-            for mine, theirs in meet(left, right, block):
+            for mine, theirs in self._layout.match(left, right, True, block):
                 yield from self._results(left, mine, right, theirs, told, until)
         if until == INF:
             self._children.clear()
@@ -128,7 +136,7 @@ class JoinOperator(SlicedOperator):
         if usable is not None:
             rows = rows.take(usable)
             keys = [column.filter(pa.array(usable)) for column in keys]
-        return self._sides[port].sort(rows, hash_columns(keys, len(rows)))
+        return self._sides[port].sort(rows, *self._layout.place(keys, len(rows)))
 
     def _results(
         self, left: Piece, in_left: I64, right: Piece, in_right: I64, told: Ends, until: int
