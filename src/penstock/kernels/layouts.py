@@ -68,8 +68,13 @@ class Hashed:
         """Return the order that sorts rows."""
         return sort_order(numbers["_high"], start)
 
-    def merged(self, first: U64) -> I64:
-        """Return the order that merges sorted pieces standing one after another, oldest first."""
+    def merged(self, first: U64, start: I64 | None) -> I64:
+        """Return the order that merges sorted pieces standing one after another, oldest first.
+
+        ``start`` is given when pieces do not follow one another in time.
+        """
+        if start is not None:
+            return sort_order(first, start)
         return merge_order(first)
 
     def stats(self, numbers: Mapping[str, U64], end: I64) -> dict[str, int]:
@@ -110,7 +115,7 @@ class Coded:
         """Return the order that sorts rows."""
         return np.argsort(numbers["_code"], kind="stable")
 
-    def merged(self, first: U64) -> I64:
+    def merged(self, first: U64, start: I64 | None) -> I64:
         """Return the order that merges sorted pieces standing one after another, oldest first."""
         return np.argsort(first, kind="stable")
 

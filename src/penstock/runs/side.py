@@ -5,8 +5,9 @@ stored run, or one made in this micro-batch which `save` will store, so that how
 micro-batch has, a piece that is merged at once is never written.
 
 * `Side`: rows in the order of a layout, which the join predicate asks for.  Slices come in order of
-  time, so every start in a piece is below all starts in younger pieces; merging keeps the order of
-  equal rows without comparing starts.
+  time, so every start in a piece is below all starts in younger pieces, and merging keeps the order
+  of equal rows without comparing starts.  A side that takes rows as they arrive is *mixed*: there
+  starts are compared.
 * `Children`: a result whose two parents both have open holders gets a holder of its own, the
   child, which ends when the first of its parents is told [C 3.1].
 
@@ -260,9 +261,8 @@ class Shelf(ABC):
             index.append(np.flatnonzero(self._alive(piece, until)) + offset)
             offset += len(piece)
         rows = np.concatenate(index)
-        key = np.concatenate([piece.numbers(self._key) for piece in pieces])
         if len(pieces) > 1:
-            rows = rows[self._order(key[rows])]
+            rows = rows[self._order(pieces, rows)]
         taken = pa.array(rows)
         names = self._kept([piece.table for piece in pieces])
         columns = []
@@ -271,13 +271,11 @@ class Shelf(ABC):
             columns.append(pc.take(pa.concat_arrays(parts), taken, boundscheck=False))
         return self._finish(pa.table(columns, names=names))
 
-    _key: str
-
     @abstractmethod
     def _alive(self, piece: Piece, until: int) -> Mask: ...
 
     @abstractmethod
-    def _order(self, key: Any) -> I64: ...
+    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64: ...
 
     @abstractmethod
     def _stats(self, table: pa.Table) -> dict[str, int]: ...
@@ -311,7 +309,7 @@ class Side(Shelf):
         super().__init__(state, name, merging)
         self._width = len(types)
         self._layout = layout
-        self._key = layout.names[0]
+        self.mixed = bool(state.numbers.get(f"{name}.mixed", 0))
 
     def sort(
         self, batch: Batch, numbers: Numbers, coordinates: tuple[Any, ...] = ()
@@ -343,6 +341,11 @@ class Side(Shelf):
                 continue
             for mine, theirs in self._layout.match(piece, run, probe_is_left, block):
                 yield run, mine, theirs
+
+    def mix(self) -> None:
+        """From now on rows come in any order of time."""
+        self.mixed = True
+        self._state.numbers[f"{self._name}.mixed"] = 1
 
     def turn(self, new: Piece | None, ends: Ends, until: int) -> None:
         """End a slice: take the new rows in, let go of all that is dead at ``until``."""
@@ -380,8 +383,10 @@ class Side(Shelf):
             alive &= ~self.told.has(piece.numbers("_holder"))
         return alive
 
-    def _order(self, key: Any) -> I64:
-        return self._layout.merged(key)
+    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
+        key = _joined(pieces, self._layout.names[0])[rows]
+        start = _joined(pieces, "_start")[rows] if self.mixed else None
+        return self._layout.merged(key, start)
 
     def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
         names = [f"c{i}" for i in range(self._width)]
@@ -419,14 +424,16 @@ class Side(Shelf):
         return stats | {"closed_end": int(end.max()) if len(end) else MIN_TIME}
 
 
+def _joined(pieces: Sequence[Piece], name: str) -> Any:
+    return np.concatenate([piece.numbers(name) for piece in pieces])
+
+
 class Children(Shelf):
     """Holders with two open parents, each ending when the first of its parents is told.
 
     A child stands in two rows of one piece, ``(parent, other, child, end)`` with the parents once
     this way and once that way, sorted by parent.  At ``end`` all rows of the child are over anyway.
     """
-
-    _key = "parent"
 
     def __init__(self, state: State, name: str, merging: Merging) -> None:
         super().__init__(state, name, merging)
@@ -482,8 +489,8 @@ class Children(Shelf):
             alive &= ~self.told.has(piece.numbers("other"))
         return alive
 
-    def _order(self, key: Any) -> I64:
-        return np.argsort(key, kind="stable")
+    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
+        return np.argsort(_joined(pieces, "parent")[rows], kind="stable")
 
     def _stats(self, table: pa.Table) -> dict[str, int]:
         end = int(to_numpy(table.column("end")).max())
