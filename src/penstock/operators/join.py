@@ -42,7 +42,7 @@ from penstock.errors import InternalError
 from penstock.expr.arrow import evaluate, evaluate_mask
 from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.layouts import layout_of
-from penstock.kernels.places import EQUAL, Equal, Place
+from penstock.kernels.places import EQUAL, Equal, EqualBand, Place
 from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array, to_mask
 from penstock.operators.base import SlicedOperator
 from penstock.runs.pending import Pending
@@ -74,8 +74,9 @@ class JoinOperator(SlicedOperator):
     ) -> None:
         super().__init__((left_types, right_types))
         self._layout = layout_of(place)
-        families = [[_family(k.type) for k in keys] for keys in (left_keys, right_keys)]
-        if isinstance(place, Equal) and families[0] != families[1]:
+        equal = len(left_keys) - isinstance(place, EqualBand)
+        families = [[_family(k.type) for k in keys[:equal]] for keys in (left_keys, right_keys)]
+        if isinstance(place, Equal | EqualBand) and families[0] != families[1]:
             raise InternalError(
                 "the keys of both sides of a join must have the same types, got "
                 f"{[str(k.type) for k in left_keys]} and {[str(k.type) for k in right_keys]}; "

@@ -384,9 +384,9 @@ class Side(Shelf):
         return alive
 
     def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
-        key = _joined(pieces, self._layout.names[0])[rows]
+        numbers = {name: _joined(pieces, name)[rows] for name in self._layout.sorted_by}
         start = _joined(pieces, "_start")[rows] if self.mixed else None
-        return self._layout.merged(key, start)
+        return self._layout.merged(numbers, start)
 
     def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
         names = [f"c{i}" for i in range(self._width)]
