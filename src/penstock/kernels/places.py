@@ -70,3 +70,6 @@ class Anywhere:
 
 
 Place: TypeAlias = Equal | Band | Overlap | Near | Boxes | Edit | Anywhere
+
+EQUAL = Equal()
+ANYWHERE = Anywhere()
