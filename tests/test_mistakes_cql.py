@@ -196,7 +196,6 @@ SUPPORT = [
     ("SELECT a.k FROM a LEFT JOIN b ON a.k = b.k", "there is no LEFT JOIN; use JOIN", "LEFT"),
     ("SELECT a.k FROM a RIGHT JOIN b ON a.k = b.k", "there is no RIGHT JOIN", "RIGHT"),
     ("SELECT a.k FROM a FULL OUTER JOIN b ON a.k = b.k", "there is no FULL JOIN", "FULL"),
-    ("SELECT a.k FROM a ASOF JOIN b ON a.k = b.k", "[PARTITION BY k ROWS 1]", "ASOF"),
     ("SELECT a.k FROM a NATURAL JOIN b", "name the columns with USING", "NATURAL"),
     ("SELECT k FROM a WHERE k IN (SELECT k FROM b)", "sub-query in IN: join with it", "(SELECT"),
     ("SELECT k FROM a WHERE EXISTS (SELECT k FROM b)", "there is no EXISTS: join", "EXISTS"),
