@@ -117,7 +117,7 @@ def test_keys_that_collide(script, operator, kind):
         keys = hash_columns(columns, rows)
         return Keys(np.zeros(rows, np.uint64), keys.low)
 
-    with patch("penstock.operators.asof_join.hash_columns", crowded):
+    with patch("penstock.kernels.counts.hash_columns", crowded):
         check(script, operator, kind)
 
 

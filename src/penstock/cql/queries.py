@@ -267,7 +267,7 @@ class QueryParser(ExpressionParser):
         start = self.here()[0]
         source = self._source()
         window = self._window()
-        alias = self._alias()
+        alias = self._alias(join)
         if self._opens(self._curr) and alias:
             self.refuse(
                 f"the columns of {alias.text} cannot be named here; name them with AS in its SELECT"
@@ -289,10 +289,10 @@ class QueryParser(ExpressionParser):
             self.fail("a CROSS JOIN has no condition; use JOIN .. ON or put it in WHERE")
         return FromItem(source, alias, window or second, join, on, using, span, match)
 
-    def _alias(self) -> Name | None:
+    def _alias(self, join: str) -> Name | None:
         if self.accept("AS"):
             return self.name("a name after AS")
-        if self.is_word("MATCH_CONDITION") and self._opens(self._next):
+        if join.startswith("asof") and self.is_word("MATCH_CONDITION"):
             return None
         return self.maybe_name()
 

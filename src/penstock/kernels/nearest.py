@@ -28,6 +28,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.counts import key_codes
 from penstock.kernels.keys import Keys
 from penstock.kernels.order import group_order, key_ranges, search_within, sort_indices
 from penstock.kernels.steps import group_starts
@@ -93,9 +94,9 @@ class Ladder:
         self.end = end
         self._tree: tuple[I64, I64, I64] | None = None
 
-    def reach(self, keys: Keys, bound: I64) -> tuple[I64, I64]:
-        """Return for each key and bound the range ``[first, top]`` of its candidates."""
-        first, last = key_ranges(self.high, self.low, keys)
+    def reach(self, keys: Keys, code: I64, bound: I64) -> tuple[I64, I64]:
+        """Return for each bound of the key ``keys[code]`` its candidates ``[first, top]``."""
+        first, last = (edge[code] for edge in key_ranges(self.high, self.low, keys))
         top = search_within(self.value, first, last, bound + (bound < INF))
         return first, np.where(bound == INF, last, top) - 1
 
@@ -171,7 +172,8 @@ def nearest(
     """Return the partners of rows over their intervals ``[start, end)``."""
     row = np.flatnonzero(start < end)
     start, end = start[row], end[row]
-    reach = [ladder.reach(keys.take(row), bound[row]) for ladder in ladders]
+    code, distinct = key_codes(keys.take(row))
+    reach = [ladder.reach(distinct, code, bound[row]) for ladder in ladders]
     shape = len(ladders), len(row)
     first = np.array([f for f, _ in reach], np.int64).reshape(shape)
     top = np.array([t for _, t in reach], np.int64).reshape(shape)

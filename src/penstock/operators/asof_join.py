@@ -35,7 +35,8 @@ import pyarrow as pa
 from penstock.errors import InternalError
 from penstock.expr.arrow import evaluate
 from penstock.expr.nodes import Expr
-from penstock.kernels.keys import Keys, hash_columns
+from penstock.kernels.counts import group_codes
+from penstock.kernels.keys import Keys
 from penstock.kernels.nearest import Nearest, nearest, useful
 from penstock.kernels.order import key_ranges, search_within, sort_indices
 from penstock.kernels.steps import group_starts, ranges
@@ -190,7 +191,8 @@ class AsofJoinOperator(SlicedOperator):
         if len(others):
             rows, number = rows.take(usable), number[usable]
             columns = [column.filter(pa.array(usable)) for column in columns]
-        return rows, hash_columns(columns, len(rows)), number, others
+        code, keys, _ = group_codes(columns, len(rows))
+        return rows, keys.take(code), number, others
 
     def _touched(self, new: Slab | None, told: Ends, until: int) -> Iterator[_Left]:
         """Take the stored left rows out whose partner may change in this slice."""
