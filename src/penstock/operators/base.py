@@ -28,7 +28,9 @@ class Context:
     """What an operator is given when it is opened.
 
     ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest
-    time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
+    time seen in the data.  ``block`` bounds the rows of one output batch of an expansion, ``memory``
+    the bytes of rows that a join holds.  ``tables`` are the ports whose rows are those of a static
+    table: they all come in one micro-batch, before the first slice.
     """
 
     state: State
@@ -37,6 +39,8 @@ class Context:
     now: int = MIN_TIME
     merging: Merging = field(default_factory=Merging)
     block: int = 1 << 18
+    memory: int = 256 << 20
+    tables: frozenset[int] = frozenset()
 
     def new_holders(self, count: int) -> I64:
         """Return ``count`` holder numbers never used before, ascending."""
@@ -47,9 +51,13 @@ class Context:
 
 
 class Operator(ABC):
-    """Four methods: open, receive, close, and the number of ports."""
+    """Four methods: open, receive, close, and the number of ports.
+
+    ``rowwise``: a row in, at most one row out, with the same validity.
+    """
 
     ports: int = 1
+    rowwise: bool = False
 
     def open(self, context: Context) -> None:
         """Start a micro-batch. The default keeps the context."""
