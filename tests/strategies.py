@@ -158,6 +158,8 @@ def hostile_settings() -> st.SearchStrategy:
             "scheduler": st.sampled_from(["topological", "roundrobin"]),
             "rules": st.booleans(),
             "panes": st.booleans(),
+            "join.buffer": st.sampled_from(["input", "output"]),
+            "join.index": st.booleans(),
         },
     )
 

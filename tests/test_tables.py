@@ -68,6 +68,16 @@ def static(draw: Any) -> Node:
     return node
 
 
+def hostile() -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "merge.strategy": st.sampled_from(["greedy", "always", "never"]),
+            "join.buffer": st.sampled_from(["auto", "input", "output"]),
+            "block.rows": st.sampled_from([2, 1 << 18]),
+        }
+    )
+
+
 @pytest.mark.usefixtures("tiny_runs")
 @pytest.mark.parametrize("operator", make.OPERATORS[:-1], ids=lambda f: f.__name__)
 @ORACLE
@@ -81,7 +91,7 @@ def test_consumers_of_tables(operator: Any, source: Any) -> None:
         cuts=source.draw(make.cuts()),
         shards=source.draw(st.sampled_from([1, 3])),
         table_rows=source.draw(st.integers(1, 3)),
-        settings={"merge.strategy": source.draw(st.sampled_from(["greedy", "always", "never"]))},
+        settings=source.draw(hostile()),
     )
 
 
@@ -107,7 +117,7 @@ def test_joins_of_windows_and_tables(source: Any) -> None:
         cuts=source.draw(make.cuts()),
         shards=source.draw(st.sampled_from([1, 3])),
         table_rows=source.draw(st.integers(1, 3)),
-        settings={"merge.strategy": source.draw(st.sampled_from(["greedy", "always", "never"]))},
+        settings=source.draw(hostile()),
     )
 
 

@@ -90,6 +90,22 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("merge.fan_in", 8, "int", "Runs that are merged at once.", least=2),
     Setting(
+        "join.buffer",
+        "auto",
+        "str",
+        "What a join keeps while one input runs ahead of the other: `input` keeps its rows until "
+        "the other has caught up, `output` joins at once and keeps the results until they are "
+        "final. `auto` decides by the results per row that were measured.",
+        ("auto", "input", "output"),
+    ),
+    Setting(
+        "join.index",
+        True,
+        "bool",
+        "Whether joins without an equality find partners by an order of the condition. Without it "
+        "every pair is tested.",
+    ),
+    Setting(
         "scheduler",
         "topological",
         "str",

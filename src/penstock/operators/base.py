@@ -10,12 +10,14 @@ state. So an answer cannot depend on where batches were cut.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.config import Config
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
@@ -28,9 +30,10 @@ class Context:
     """What an operator is given when it is opened.
 
     ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest
-    time seen in the data.  ``block`` bounds the rows of one output batch of an expansion, ``memory``
-    the bytes of rows that a join holds.  ``tables`` are the ports whose rows are those of a static
-    table: they all come in one micro-batch, before the first slice.
+    time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
+    ``settings`` are those in force: none of them may change an answer.  ``tables`` are the ports
+    whose rows are those of a static table: they all come in one micro-batch, before the first
+    slice.
     """
 
     state: State
@@ -39,7 +42,7 @@ class Context:
     now: int = MIN_TIME
     merging: Merging = field(default_factory=Merging)
     block: int = 1 << 18
-    memory: int = 256 << 20
+    settings: Mapping[str, Any] = field(default_factory=Config)
     tables: frozenset[int] = frozenset()
 
     def new_holders(self, count: int) -> I64:

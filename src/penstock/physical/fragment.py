@@ -62,8 +62,10 @@ class Fragment:
             state = State(storage, states.get(node.digest))
             operator = node.build()
             tables = (p for p, source in enumerate(node.inputs) if plan.is_table(source.producer))
-            context = Context(state, node.number, shard, MIN_TIME, merging, config["block.rows"])
-            context.memory, context.tables = config["join.memory"], frozenset(tables)
+            context = Context(
+                state, node.number, shard, MIN_TIME, merging, config["block.rows"], config
+            )
+            context.tables = frozenset(tables)
             operator.open(context)
             self._operators[at], self._states[at] = operator, state
             self._contexts.append((context, plan.streams_below(at)))

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.cells import owners, reached
 from penstock.kernels.keys import hash_columns
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
-from penstock.physical.plan import Exchange, PhysicalPlan
+from penstock.physical.plan import Cells, Exchange, PhysicalPlan
 
 ROWS, ENDS, BEAT, REPORT, SOURCE = 0, 1, 2, 3, 4
 REPORT_STAGE = 1 << 20
@@ -111,8 +112,27 @@ def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, 
             if len(part):
                 yield shard, part
         return
-    keys = hash_columns([batch.columns[k] for k in exchange.keys], len(batch))
-    shard_of = keys.shard(shards)
+    if exchange.kind == "copies":
+        for shard in range(shards):
+            yield shard, batch
+        return
+    keys = [batch.columns[k] for k in exchange.keys]
+    if isinstance(exchange, Cells) and exchange.below:
+        touched = reached(
+            keys, exchange.widths, exchange.below, exchange.above, len(batch), shards
+        )
+        for shard in range(shards):
+            index = np.flatnonzero(touched[:, shard])
+            if len(index):
+                yield shard, batch.take(index)
+        return
+    if isinstance(exchange, Cells):
+        shard_of = owners(keys, exchange.widths, len(batch), shards)
+    elif exchange.kind == "owned":
+        whole = [*batch.columns, pa.array(batch.start)]
+        shard_of = hash_columns(whole, len(batch)).shard(shards)
+    else:
+        shard_of = hash_columns(keys, len(batch)).shard(shards)
     for shard in range(shards):
         index = np.flatnonzero(shard_of == shard)
         if len(index):
