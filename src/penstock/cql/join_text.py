@@ -66,9 +66,7 @@ def _scope(node: Node, offset: int = 0) -> Scope:
     return Scope.of("r" if offset else "l", node.schema, offset)
 
 
-def _named(
-    plan: Node, left: Node, right: Node, hidden: set[str], place: dict[int, int]
-) -> Project:
+def _named(plan: Node, left: Node, right: Node, hidden: set[str], place: dict[int, int]) -> Project:
     width = len(left.schema)
     taken = {name.lower() for name in left.schema.names}
     exprs: list[Expr] = []
