@@ -15,6 +15,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from penstock.algebra import (
+    JOIN_KINDS,
     Aggregate,
     Distinct,
     Filter,
@@ -361,7 +362,8 @@ def joins(draw, below: st.SearchStrategy) -> Node:
     if draw(st.integers(0, 2)) == 0:
         both = Schema(left.schema.fields + right.schema.fields)
         residual = draw(predicates(both))
-    return Join(left, right, tuple(a for a, _ in keys), tuple(b for _, b in keys), residual)
+    kind = draw(st.sampled_from(["inner", *JOIN_KINDS]))
+    return Join(left, right, tuple(a for a, _ in keys), tuple(b for _, b in keys), residual, kind)
 
 
 EXACT = ("count", "count_distinct", "sum", "min", "max")
