@@ -89,7 +89,7 @@ class StreamOf:
 class FromItem:
     """A name, a sub-query or a relation-to-stream operator, with its alias and window.
 
-    ``join`` says how it was attached: ``first``, ``comma``, ``cross`` or ``inner``.
+    ``join`` says how it was attached: ``first``, ``comma``, ``cross`` or a kind of join.
     """
 
     source: Name | Query

@@ -37,6 +37,9 @@ from penstock.runs.lifetimes import Lifetimes
 _COUNTS = (pa.int64(), pa.int64(), pa.bool_())
 """The columns of ``counts``: pairs, holder, whether the row is held."""
 
+_WIDEST = 16
+"""Up to this span per number, a table of the whole span is cheaper than sorting the numbers."""
+
 
 class UnmatchedOperator(SlicedOperator):
     """Rows of port 0, whose last column is their number, while no number of port 1 is theirs.
@@ -67,7 +70,7 @@ class UnmatchedOperator(SlicedOperator):
         parted = self._pairs_alive.turn(pairs, ends[1], until)
         events = (new, pairs, gone, parted)
         numbers = np.concatenate([to_numpy(b.columns[-1]) for b in events])
-        touched, code = np.unique(numbers, return_inverse=True)
+        touched, code = _dense(numbers)
         count = len(touched)
         if count == 0:
             return
@@ -144,6 +147,22 @@ class UnmatchedOperator(SlicedOperator):
 def _running(steps: Steps, before: I64, changes: Sequence[int], sizes: Sequence[int]) -> I64:
     """Return a count at every step, from what it was before and its change in each kind of event."""
     return steps.running(np.concatenate((before, np.repeat(changes, sizes)))[steps.order])
+
+
+def _dense(numbers: I64) -> tuple[I64, I64]:
+    """Return the distinct numbers, ascending, and the place of each number among them.
+
+    Numbers that were given at about the same time are close together: then nothing is sorted.
+    """
+    least = int(numbers.min()) if len(numbers) else 0
+    span = int(numbers.max()) - least + 1 if len(numbers) else 0
+    if span > _WIDEST * len(numbers):
+        distinct, place = np.unique(numbers, return_inverse=True)
+        return distinct, place
+    offset = numbers - least
+    there = np.zeros(span, bool)
+    there[offset] = True
+    return np.flatnonzero(there) + least, (np.cumsum(there) - 1)[offset]
 
 
 def _keys(numbers: I64) -> Keys:
