@@ -206,7 +206,9 @@ class ExpressionParser(Steps):
             pairs[0].append(self.scalar())
         self.close(TokenType.R_PAREN, ")", opened)
         if not self.is_word("OVERLAPS"):
-            self.refuse("tuples are not values here; compare column by column and join with AND", at)
+            self.refuse(
+                "tuples are not values here; compare column by column and join with AND", at
+            )
         name_span = self.here()
         self._advance()
         again = self.here()[0]
@@ -220,9 +222,7 @@ class ExpressionParser(Steps):
         if sizes != [2, 2]:
             self.fail(f"{_PAIRS}, got {sizes[0]} and {sizes[1]} values", self.since(opened))
         node = exp.Anonymous(this="overlaps", expressions=[*pairs[0], *pairs[1]])
-        node.meta.update(
-            name_span=name_span, distinct=False, star=False, span=self.since(opened)
-        )
+        node.meta.update(name_span=name_span, distinct=False, star=False, span=self.since(opened))
         return node
 
     def _refuse_query(self, leader: str, start: int) -> None:
