@@ -178,5 +178,3 @@ def _counts(node: Node, expr: Expr) -> bool:
         return False
     at = expr.index - len(node.keys)
     return at >= 0 and node.aggregates[at].name in ("count", "count_distinct")
-
-

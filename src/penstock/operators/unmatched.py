@@ -131,9 +131,7 @@ class UnmatchedOperator(SlicedOperator):
         taken = [c.take(index) for c in columns]
         return tuple(taken[:-1]), to_numpy(taken[-1])
 
-    def _keep_values(
-        self, touched: I64, fresh: I64, new: Batch, found: Mask, kept: Mask
-    ) -> None:
+    def _keep_values(self, touched: I64, fresh: I64, new: Batch, found: Mask, kept: Mask) -> None:
         """Write the rows that are new, and remove those that are gone."""
         some = np.flatnonzero(kept & (fresh >= 0))
         rows = pa.array(fresh[some])

@@ -170,7 +170,9 @@ def table_frame(
 
 def _local_parquet(definition: TableDef) -> list[str] | None:
     """Return the files of a table that Arrow can read, None if it must be Spark."""
-    if definition.format.lower() != "parquet" or {k.lower() for k in definition.options} != {"path"}:
+    if definition.format.lower() != "parquet" or {k.lower() for k in definition.options} != {
+        "path"
+    }:
         return None
     local = local_path(str(next(iter(definition.options.values()))))
     if local is None:
