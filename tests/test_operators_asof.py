@@ -148,7 +148,9 @@ def test_promises_change_nothing(script, operator, kind, left, right):
     slices.check(make, TYPES, script, expected)
 
 
-def beats(operator: str, kind: str, lag: int, left: list[Row], right: list[Row]) -> slices.Listener:
+def beats(
+    operator: str, kind: str, lag: int | None, left: list[Row], right: list[Row]
+) -> slices.Listener:
     """Send everything at once, then one heartbeat after the other."""
     operation = AsofJoinOperator(TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, kind, lag, lag)
     operation.open(Context(State(MemoryStorage())))
@@ -177,12 +179,10 @@ def test_a_tie_that_comes_as_late_as_the_lag_allows():
 
 
 def test_the_least_number_is_greater_than_none():
-    least = -(2**63)
-    row = Row(("a", 0.0, least), 1, 9)
-    assert list(beats("gt", "left", 0, [row], [row]).snapshot(3)) == [
-        (*row.values, None, None, None)
-    ]
-    assert list(beats("ge", "left", 0, [row], [row]).snapshot(3)) == [row.values * 2]
+    row = Row(("a", 0.0, -(2**63)), 1, 9)
+    alone = (*row.values, None, None, None)
+    assert list(beats("gt", "left", None, [row], [row]).snapshot(3)) == [alone]
+    assert list(beats("ge", "left", None, [row], [row]).snapshot(3)) == [row.values * 2]
 
 
 # How much is stored
