@@ -78,11 +78,11 @@ CASES: dict[str, Callable[[tuple, list[tuple]], bool | None]] = {
     "EXISTS (SELECT 1 FROM {r} WHERE r.k = s.k AND r.x > s.x)": lambda row, r: any(
         both(equal(o[K], row[K]), less(row[X], o[X])) for o in r
     ),
-    "NOT EXISTS (SELECT 1 FROM {r} WHERE r.k = s.k)": lambda row, r: not any(
-        equal(o[K], row[K]) for o in r
+    "NOT EXISTS (SELECT 1 FROM {r} WHERE r.k = s.k)": lambda row, r: (
+        not any(equal(o[K], row[K]) for o in r)
     ),
-    "NOT EXISTS (SELECT 1 FROM {r} WHERE r.k = s.k AND s.x > 1)": lambda row, r: not any(
-        both(equal(o[K], row[K]), less(1, row[X])) for o in r
+    "NOT EXISTS (SELECT 1 FROM {r} WHERE r.k = s.k AND s.x > 1)": lambda row, r: (
+        not any(both(equal(o[K], row[K]), less(1, row[X])) for o in r)
     ),
     "EXISTS (SELECT 1 FROM {r})": lambda row, r: bool(r),
     "NOT EXISTS (SELECT 1 FROM {r} WHERE r.x = 1)": lambda row, r: not any(o[X] == 1 for o in r),

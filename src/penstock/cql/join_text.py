@@ -60,9 +60,7 @@ def bind_join(left: Node, right: Node, on: str | None, how: str = "inner") -> No
     return Project(plan, tuple(exprs), tuple(names_out))
 
 
-def _joined(
-    left: Node, right: Node, parts: list[Expr], how: str
-) -> tuple[Node, dict[int, int]]:
+def _joined(left: Node, right: Node, parts: list[Expr], how: str) -> tuple[Node, dict[int, int]]:
     """Return the join, and where the columns of both sides stand in it."""
     if how == "inner":
         builder = JoinBuilder([left, right])
@@ -92,7 +90,7 @@ def _check_bounds(left: Node, right: Node) -> None:
         return
     side = "this relation" if not is_bounded(left) else "the relation that is joined"
     raise QueryError(
-        f"{side} must have a window that bounds it, such as window(\"ROWS 100\"), because the join "
+        f'{side} must have a window that bounds it, such as window("ROWS 100"), because the join '
         f"has no condition: its rows would be paired with every row that ever comes; add a window "
         f"or a condition"
     )

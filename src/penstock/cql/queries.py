@@ -262,7 +262,7 @@ class QueryParser(ExpressionParser):
 
     def _join_kind(self) -> str:
         """Read ``LEFT | RIGHT | FULL [OUTER] JOIN`` or ``[LEFT] SEMI | ANTI JOIN``."""
-        kind = self._curr.text.upper()
+        kind: str = self._curr.text.upper()
         self._advance()
         if kind in ("LEFT", "RIGHT") and self.is_word("SEMI", "ANTI"):
             if kind == "RIGHT":

@@ -175,10 +175,9 @@ def _may_be_null(expr: Expr, known: set[Expr]) -> bool:
 def _counts(node: Node, expr: Expr) -> bool:
     """Whether an expression is the COUNT of an aggregation."""
     while isinstance(node, Project) and isinstance(expr, Column):
-        node, expr = node.input, node.exprs[expr.index]
+        expr = node.exprs[expr.index]
+        node = node.input
     if not isinstance(node, Aggregate) or not isinstance(expr, Column):
         return False
     at = expr.index - len(node.keys)
     return at >= 0 and node.aggregates[at].name in ("count", "count_distinct")
-
-
