@@ -7,8 +7,8 @@ join, so the pairs carry it.  From the pairs,
 * the rows with a partner are the pairs' own columns, each number once (`DistinctOperator`).
 
 LEFT is the pairs and the left rows without a partner, RIGHT the same with the sides exchanged, FULL
-has both kinds of lonely rows.  Nothing is exchanged between the join and what follows it: a numbered
-row stands in one shard and meets all its partners there.
+has both kinds of lonely rows.  Nothing is exchanged between the join and what follows it: a
+numbered row stands in one shard and meets all its partners there.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _with_lonely(graph: Graph, node: algebra.Join, left: Joined, right: Joined) 
         sides[i] = _tagged(graph, sides[i], demands[i], stage)
     ends = [len(graph.nodes[side.at].types) for side in sides]
     numbers = [ends[0] - 1, ends[0] + ends[1] - 1]
-    kept = [numbers[i] for i in followed]
-    pairs = join(graph, replace(node, kind="inner"), sides[0], sides[1], demands, kept)
+    inner = replace(node, kind="inner")
+    pairs = join(graph, inner, sides[0], sides[1], demands, [numbers[i] for i in followed])
     widths = len(node.left.schema), len(node.right.schema)
     lonely = [
         _lonely(graph, sides[i], widths[i], pairs, sum(widths) + place)
