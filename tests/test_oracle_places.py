@@ -112,7 +112,9 @@ def test_join(name, source):
     left, right = source.draw(sides())
     joined = bind_join(left, right, condition)
     kept = [i for i, name in enumerate(joined.names) if name.split("_")[0] in ("i", "x", "s")]
-    plan = Project(joined, tuple(Column(i, joined.schema[i].type) for i in kept), ("c",) * len(kept))
+    plan = Project(
+        joined, tuple(Column(i, joined.schema[i].type) for i in kept), ("c",) * len(kept)
+    )
     join = next(n for n in walk(plan) if isinstance(n, Join))
     assert isinstance(recognise(join.residual, len(COLUMNS)).place, kind)
     streams = {n: source.draw(rows_of()) for n in sorted(streams_of(plan))}
