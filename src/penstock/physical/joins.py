@@ -12,12 +12,13 @@ once, and all partners of a left row are where the row is.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
-from penstock.kernels.places import EQUAL, Anywhere, Band, Near, Place
+from penstock.kernels.places import EQUAL, Anywhere, Band, Equal, EqualBand, Near, Place
 from penstock.operators.join import JoinOperator
 from penstock.operators.project import ProjectOperator
 from penstock.physical.graph import Graph, aligned, translate, usable
@@ -50,16 +51,25 @@ class Joined:
     copied: bool = False
     label: str = "Join"
 
+    @property
+    def by_key(self) -> bool:
+        """Whether partners have equal keys."""
+        return isinstance(self.place, Equal | EqualBand)
+
 
 def prepared(graph: Graph, node: algebra.Join, left: int, right: int) -> tuple[Joined, Joined]:
     """Return the inputs of a join, both lowered already, with their keys or coordinates."""
+    found = Recognised(Anywhere())
+    if graph.config["join.index"]:
+        found = recognise(node.residual, len(node.left.schema))
     if node.left_keys:
         keys = node.left_keys, node.right_keys
-        found = Recognised(EQUAL, label="Join")
+        if isinstance(found.place, Band):
+            place, label = EqualBand(found.place), f"{found.label}, by key"
+            found = Recognised(place, keys[0] + found.left, keys[1] + found.right, label)
+        else:
+            found = Recognised(EQUAL, *keys, "Join")
     else:
-        found = Recognised(Anywhere())
-        if graph.config["join.index"]:
-            found = recognise(node.residual, len(node.left.schema))
         dimensions = _dimensions(found.place)
         keys = found.left[:dimensions], found.right[:dimensions]
     copied = node.kind in _COPYING_KINDS
@@ -77,8 +87,14 @@ def exchanged(left: Joined, right: Joined) -> tuple[Joined, Joined]:
     """Return the inputs of the same join with its sides exchanged."""
     place = left.place
     if isinstance(place, Band):
-        place = Band(-place.high + 0.0, -place.low + 0.0)
+        place = _negative(place)
+    elif isinstance(place, EqualBand):
+        place = EqualBand(_negative(place.band))
     return replace(right, place=place), replace(left, place=place)
+
+
+def _negative(band: Band) -> Band:
+    return Band(-band.high + 0.0, -band.low + 0.0)
 
 
 def _dimensions(place: Place) -> int:
@@ -91,11 +107,21 @@ def _dimensions(place: Place) -> int:
     return 0
 
 
-def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
-    """Add the operators of a join; both inputs are lowered already."""
+def join(
+    graph: Graph,
+    node: algebra.Join,
+    left: Joined,
+    right: Joined,
+    demands: Sequence[Exchange] | None = None,
+    extra: Sequence[int] = (),
+) -> int:
+    """Add the operators of an inner join; both inputs are lowered already.
+
+    ``extra`` are columns of the joined inputs that are kept behind those of the logical node.
+    """
     types = [graph.nodes[side.at].types for side in (left, right)]
     widths = len(node.left.schema), len(node.right.schema)
-    demands = _demands(graph, left, right)
+    demands = demands or distributions(graph, left, right)
     where = demands[0] if demands[0].kind in ("hash", "single") else None
     wide = len(types[0]) > widths[0] or len(types[1]) > widths[1]
     residual = None if node.residual is None else sharpened(node.residual)
@@ -123,7 +149,7 @@ def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
     )
     if not wide:
         return joined
-    kept = [*range(widths[0]), *(len(types[0]) + i for i in range(widths[1]))]
+    kept = [*range(widths[0]), *(len(types[0]) + i for i in range(widths[1])), *extra]
     both = types[0] + types[1]
     columns = tuple(expr.Column(i, both[i]) for i in kept)
     place = {k: i for i, k in enumerate(kept)}
@@ -135,21 +161,23 @@ def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
         (columns,),
         [joined],
         [None],
-        node.schema.types,
+        tuple(c.type for c in columns),
         then,
         "Project",
         algebra.update_pattern(node),
     )
 
 
-def _demands(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
+def distributions(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
     """Return how both inputs must be distributed so that partners meet."""
     have_left = graph.nodes[left.at].partitioning
     have_right = graph.nodes[right.at].partitioning
     if have_left == SINGLE and have_right == SINGLE:
         return [SINGLE, SINGLE]
-    if left.place != EQUAL:
+    if not left.by_key:
         return _without_keys(left, right)
+    if not left.keys:
+        return [SINGLE, SINGLE]
     if aligned(have_left, left.keys, have_right, right.keys):
         assert have_left is not None
         assert have_right is not None

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.kernels.cells import owners, reached
 from penstock.kernels.keys import hash_columns
-from penstock.model import Batch, Ends, Heartbeat, Message
+from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.physical.plan import Cells, Exchange, PhysicalPlan
 
 ROWS, ENDS, BEAT, REPORT, SOURCE = 0, 1, 2, 3, 4
@@ -60,8 +60,10 @@ def encode(message: Message, with_seq: bool = True) -> tuple[int, Any]:
         drop.append("_seq")
     if not message.holder.any():
         drop.append("_holder")
-    if len(message) and (message.end == np.iinfo(np.int64).max).all():
+    if len(message) and (message.end == INF).all():
         drop.append("_end")
+    if len(message) and (message.start == MIN_TIME).all():
+        drop.append("_start")
     return ROWS, _ipc(table.drop_columns(drop) if drop else table)
 
 
@@ -76,7 +78,9 @@ def decode(kind: int, blob: Any) -> Message:
     if "_holder" not in table.column_names:
         table = table.append_column("_holder", pa.array(np.zeros(rows, np.int64)))
     if "_end" not in table.column_names:
-        table = table.append_column("_end", pa.array(np.full(rows, np.iinfo(np.int64).max)))
+        table = table.append_column("_end", pa.array(np.full(rows, INF)))
+    if "_start" not in table.column_names:
+        table = table.append_column("_start", pa.array(np.full(rows, MIN_TIME)))
     return Batch.from_table(table)
 
 

@@ -157,6 +157,15 @@ class PhysicalPlan:
             i for i, n in enumerate(self.nodes) if n.source is not None and n.source.kind == kind
         ]
 
+    def is_table(self, node: int) -> bool:
+        """Whether a node brings the rows of a static table, at most selected and projected."""
+        found = self.nodes[node]
+        while found.source is None:
+            if found.operator is None or not found.operator.rowwise:
+                return False
+            found = self.nodes[found.inputs[0].producer]
+        return found.source.kind == "table"
+
     def by_key(self, channel: int) -> str | None:
         """Return what a channel carries, as digest and keys, if its rows are spread by keys."""
         target = self.channels[channel]

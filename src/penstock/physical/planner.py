@@ -28,8 +28,10 @@ from penstock.operators.to_stream import ToStreamOperator
 from penstock.operators.top_k import TopKOperator
 from penstock.operators.union import UnionOperator
 from penstock.optimizer.nameless import canonical
+from penstock.physical.asof import asof_join
 from penstock.physical.graph import Graph, after, all_columns, reachable, relaxed
-from penstock.physical.joins import join, prepared, with_key_columns
+from penstock.physical.join_kinds import join_of_kind
+from penstock.physical.joins import Joined, prepared, with_key_columns
 from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
 
 
@@ -156,7 +158,14 @@ def _(node: algebra.Project, planner: Planner) -> int:
 @lower.register
 def _(node: algebra.Join, planner: Planner) -> int:
     sides = prepared(planner, node, planner.lower(node.left), planner.lower(node.right))
-    return join(planner, node, *sides)
+    return join_of_kind(planner, node, *sides)
+
+
+@lower.register
+def _(node: algebra.AsofJoin, planner: Planner) -> int:
+    left, left_keys = with_key_columns(planner, planner.lower(node.left), node.left_keys)
+    right, right_keys = with_key_columns(planner, planner.lower(node.right), node.right_keys)
+    return asof_join(planner, node, Joined(left, left_keys), Joined(right, right_keys))
 
 
 @lower.register
