@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.algebra import Join, Scan, Window, streams_of, walk
+from penstock.algebra import Join, Project, Scan, Window, streams_of, walk
 from penstock.cql.join_text import bind_join
+from penstock.expr.nodes import Column
 from penstock.kernels.places import Anywhere, Band, Boxes, Edit, Near, Overlap
 from penstock.model import TIMESTAMP, Batch
 from penstock.physical.parcels import split
@@ -35,7 +36,7 @@ COLUMNS = make.schema_of(
 SCANS = {name: Scan(name, COLUMNS, len(COLUMNS) - 1) for name in ("p", "q")}
 NAN, INF = math.nan, math.inf
 POOLS: list[list] = [
-    [None, -3, 0, 1, 2, 2, 5, 9, 1000, -(2**31)],
+    [None, -3, 0, 1, 2, 2, 5, 9, 1000],
     [None, -4, 0, 1, 3, 6, 40, 2**53, 2**53 + 1],
     [None, -1, 2, 4, 7, 41, 2**53],
     [None, -2.0, 0.0, 0.1, 0.2, 0.30000000000000004, 1.5, 100.1, 1e16, NAN, INF, -INF, -0.0],
@@ -109,7 +110,11 @@ def sides(draw):
 def test_join(name, source):
     condition, kind = CONDITIONS[name]
     left, right = source.draw(sides())
-    plan = bind_join(left, right, condition)
+    joined = bind_join(left, right, condition)
+    kept = [i for i, name in enumerate(joined.names) if name.split("_")[0] in ("i", "x", "s")]
+    plan = Project(
+        joined, tuple(Column(i, joined.schema[i].type) for i in kept), ("c",) * len(kept)
+    )
     join = next(n for n in walk(plan) if isinstance(n, Join))
     assert isinstance(recognise(join.residual, len(COLUMNS)).place, kind)
     streams = {n: source.draw(rows_of()) for n in sorted(streams_of(plan))}

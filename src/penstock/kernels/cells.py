@@ -123,7 +123,8 @@ def _moved(numbers: I64, by: int) -> I64:
 def _cell(numbers: npt.NDArray[Any], width: float) -> I64:
     """Return the number of the cell of each coordinate."""
     if numbers.dtype.kind == "i":
-        return np.floor_divide(numbers, np.int64(min(max(math.ceil(width), 1), 2**62)))
+        whole: I64 = np.floor_divide(numbers, np.int64(min(max(math.ceil(width), 1), 2**62)))
+        return whole
     with np.errstate(all="ignore"):
         cell = np.floor(numbers / width)
     cell = np.where(np.isnan(cell), _FARTHEST, np.clip(cell, -_FARTHEST, _FARTHEST))

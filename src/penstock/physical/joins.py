@@ -129,10 +129,17 @@ def join(
         moved = {i: i for i in range(widths[0])}
         moved |= {widths[0] + i: len(types[0]) + i for i in range(widths[1])}
         residual = expr.shift(residual, moved)
-    named = () if left.place == EQUAL else (left.place,)
+    coordinates = [side.coordinates for side in (left, right)]
+    named: tuple[Place, ...] = (left.place,)
+    if left.place == EQUAL:
+        named = ()
+        coordinates = [
+            tuple(expr.Column(k, columns[k]) for k in side.keys)
+            for columns, side in zip(types, (left, right), strict=True)
+        ]
     joined = graph.operator(
         JoinOperator,
-        (*types, left.coordinates, right.coordinates, residual, *named),
+        (*types, *coordinates, residual, *named),
         [left.at, right.at],
         demands,
         types[0] + types[1],
