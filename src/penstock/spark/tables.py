@@ -26,7 +26,7 @@ from penstock.errors import DataError, StateError, suggest
 from penstock.expr.types import type_name
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import one_array
-from penstock.physical.packing import TablePacker
+from penstock.physical.packing import TablePacker, columns_read
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, report, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs import failpoints
@@ -87,8 +87,8 @@ def packed_table(
 ) -> DataFrame:
     """Return a frame of parcels: a table packed for the nodes of a plan that read it."""
     valid = (definition.valid_from, definition.valid_to)
-    columns = {c for at in sources for c in _columns_of(job.plan, at)}
-    needed = sorted({0} if not columns else columns | {c for c in valid if c is not None})
+    columns = frozenset[int]().union(*(columns_read(job.plan, at) for at in sources))
+    needed = sorted(columns | {c for c in valid if c is not None}) or [0]
 
     def pack(chunks: Chunks) -> Iterator[Parcel]:
         failpoints.obey(job.failures)
@@ -195,7 +195,8 @@ def parts_of(definition: TableDef, files: Sequence[str]) -> list[Part]:
             groups.append(group)
             rows += metadata.row_group(group).num_rows
             if rows - first >= _PART_ROWS or group == metadata.num_row_groups - 1:
-                parts.append(Part(path, tuple(groups), first))
+                if rows > first:
+                    parts.append(Part(path, tuple(groups), first))
                 groups, first = [], rows
     return parts
 
@@ -292,12 +293,6 @@ def _chunk(definition: TableDef, batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 # Columns
-
-
-def _columns_of(plan: PhysicalPlan, at: int) -> tuple[int, ...]:
-    source = plan.nodes[at].source
-    assert source is not None
-    return source.columns
 
 
 def _table(definition: TableDef, columns: Sequence[pa.Array]) -> pa.Table:
