@@ -212,5 +212,3 @@ def test_a_table_that_changed_since_the_crash_is_refused(spark: Any, tmp_path: P
     source.write_text("".join([lines[0], *reversed(lines[1:])]))  # the order means nothing
     go_on()
     scenario.check()
-
-

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ Work = Callable[[Chunks], Iterator[Parcel]]
 """What a task does with the chunks of a table, which have all declared columns."""
 
 CHUNK_ROWS = 1 << 18
+_CHUNK_BYTES = 16 << 20
+"""A chunk has at most so many rows, and of wide rows fewer: it bounds memory."""
 _PART_ROWS = 1 << 20
 _TASKS_PER_CORE = 16
 _READ_BUFFER = 1 << 20
@@ -170,7 +173,9 @@ def table_frame(
 
 def _local_parquet(definition: TableDef) -> list[str] | None:
     """Return the files of a table that Arrow can read, None if it must be Spark."""
-    if definition.format.lower() != "parquet" or {k.lower() for k in definition.options} != {"path"}:
+    if definition.format.lower() != "parquet" or {k.lower() for k in definition.options} != {
+        "path"
+    }:
         return None
     local = local_path(str(next(iter(definition.options.values()))))
     if local is None:
@@ -205,7 +210,7 @@ def _dealt(parts: Sequence[Part], most: int) -> list[list[Part]]:
     """Deal parts to at most so many tasks, neighbours together."""
     tasks = min(len(parts), most)
     edges = [len(parts) * i // tasks for i in range(tasks + 1)] if tasks else [0]
-    return [list(parts[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    return [list(parts[a:b]) for a, b in pairwise(edges)]
 
 
 def read_part(definition: TableDef, part: Part, needed: Sequence[int]) -> Chunks:
@@ -214,8 +219,11 @@ def read_part(definition: TableDef, part: Part, needed: Sequence[int]) -> Chunks
     names = _table_columns(definition, file.schema_arrow.names, by_place=False)
     chosen = [names[at] for at in needed]
     row = part.first
+    groups = [file.metadata.row_group(group) for group in part.groups]
+    width = sum(g.total_byte_size for g in groups) / max(1, sum(g.num_rows for g in groups))
+    rows = max(1 << 10, min(CHUNK_ROWS, int(_CHUNK_BYTES / max(width, 1))))
     for batch in file.iter_batches(
-        CHUNK_ROWS, row_groups=list(part.groups), columns=chosen, use_threads=False
+        rows, row_groups=list(part.groups), columns=chosen, use_threads=False
     ):
         columns = [
             _fitted(definition, at, one_array(batch.column(chosen.index(names[at]))), part, row)
@@ -274,7 +282,8 @@ def _fitting(definition: TableDef, batches: Batches) -> Chunks:
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
-        if sum(b.num_rows for b in waiting) >= CHUNK_ROWS:
+        enough = sum(b.nbytes for b in waiting) >= _CHUNK_BYTES
+        if enough or sum(b.num_rows for b in waiting) >= CHUNK_ROWS:
             yield _chunk(definition, waiting)
             waiting = []
     if waiting:
