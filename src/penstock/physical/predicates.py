@@ -35,19 +35,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import permutations
-from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.expr.arrow import cannot_fail, evaluate
 from penstock.expr.casts import never_fails
-from penstock.expr.nodes import Call, Cast, Column, Expr, Literal, children, columns_of, shift
+from penstock.expr.nodes import (
+    Call,
+    Cast,
+    Column,
+    Expr,
+    Literal,
+    children,
+    columns_of,
+    rewrite,
+    shift,
+)
 from penstock.expr.types import (
     BIGINT,
+    BOOLEAN,
     DATE,
     DOUBLE,
     FLOAT,
+    INT,
     is_floating,
     is_integer,
     is_numeric,
@@ -70,6 +81,9 @@ _TINY = Fraction(1, 2**500)
 
 _LARGEST = Fraction(2) ** 1000
 """A bound above it says nothing."""
+
+_LONGEST = 1 << 20
+"""No bound of an edit distance above it is worth anything."""
 
 _MOST_DIMENSIONS = 3
 
@@ -98,6 +112,32 @@ def recognise(condition: Expr | None, left_width: int) -> Recognised:
     for part in _parts(condition):
         finder.take(part)
     return finder.best()
+
+
+def sharpened(condition: Expr) -> Expr:
+    """Return the same condition, in which edit distances stop at the bound they are tested for."""
+
+    def change(expr: Expr) -> Expr | None:
+        match expr:
+            case Call("le" | "lt" as name, (value, Literal(bound))):
+                strictly = name == "lt"
+            case Call("ge" | "gt" as name, (Literal(bound), value)):
+                strictly = name == "gt"
+            case _:
+                return None
+        while isinstance(value, Cast):
+            value = value.arg
+        if bound is None or not isinstance(value, Call) or value.name != "levenshtein":
+            return None
+        if len(value.args) != 2 or not 0 <= bound < _LONGEST:
+            return None
+        most = math.ceil(bound) - 1 if strictly else math.floor(bound)
+        if most < 0:
+            return None
+        distance = Call("levenshtein", (*value.args, Literal(most, INT)), INT)
+        return Call("ge", (distance, Literal(0, INT)), BOOLEAN)
+
+    return rewrite(condition, change)
 
 
 def _parts(expr: Expr, negated: bool = False) -> Iterator[Expr]:
@@ -187,6 +227,10 @@ class _Less:
 
 
 _Coordinates = tuple[tuple[tuple[Expr, Fraction], ...], tuple[tuple[Expr, Fraction], ...]]
+
+
+_Found = tuple[Expr, Expr, float, float]
+"""Coordinates of both sides and the bounds of their difference."""
 
 
 class _Finder:
@@ -447,8 +491,8 @@ class _Finder:
 
     def best(self) -> Recognised:
         """Return the most selective place of all."""
-        bands = []
-        ones = []
+        bands: list[_Found] = []
+        ones: list[_Found] = []
         for (x, y), known in self._bounds.items():
             low, high = known.low(), known.high()
             ends = math.isfinite(low) + math.isfinite(high)
@@ -472,7 +516,7 @@ class _Finder:
             return self._band(*ones[0])
         return Recognised(Anywhere())
 
-    def _near(self, bands: list[Any]) -> Recognised:
+    def _near(self, bands: list[_Found]) -> Recognised:
         widths = tuple(max(abs(low), abs(high)) for _, _, low, high in bands)
         left, right = [b[0] for b in bands], [b[1] for b in bands]
         label = f"Join of points within {', '.join(f'{w:.12g}' for w in widths)} of one another"
@@ -485,7 +529,9 @@ class _Finder:
             bounds = f"by at least {low:.12g}"
         else:
             bounds = f"by {low:.12g} to {high:.12g}"
-        return self._recognised(Band(low, high), [x], [y], f"Join in a band: right above left {bounds}")
+        return self._recognised(
+            Band(low, high), [x], [y], f"Join in a band: right above left {bounds}"
+        )
 
     def _meeting(self, place: Place, boxes: list[tuple[_Less, _Less]], label: str) -> Recognised:
         left: list[Expr] = []
