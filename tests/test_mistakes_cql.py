@@ -182,6 +182,23 @@ QUERIES = [
 ]
 
 
+ASOF = "SELECT a.k FROM a ASOF JOIN b "
+QUERIES += [
+    (ASOF, "JOIN must say ON condition or USING (columns)", None),
+    (ASOF + "ON a.k = b.k", "once by >=, >, <= or <, such as a.t >= b.t", "a.k = b.k"),
+    (ASOF + "USING (t)", "there is no column 't'; known: k, u, y", "t"),
+    (ASOF + "ON a.k = b.k AND a.t >= b.u AND a.t < b.y", "got two such comparisons", "a.t < b.y"),
+    (ASOF + "ON a.k = b.k AND a.t BETWEEN b.u AND b.y", "got two", "a.t BETWEEN b.u AND b.y"),
+    (ASOF + "ON a.t >= b.k", "two values of one type (use CAST)", "a.t >= b.k"),
+    (ASOF + "ON a.k = b.u AND a.t >= b.u", "got STRING, BIGINT", "a.k = b.u"),
+    (ASOF + "ON a.t + b.u", "ON must be a condition (BOOLEAN), got BIGINT", "a.t + b.u"),
+    (ASOF + "MATCH_CONDITION a.t >= b.u", "followed by a comparison in parentheses", "a"),
+    (ASOF + "MATCH_CONDITION (a.t >= b.u", "'(' must be closed by ')'", "u"),
+    (ASOF + "MATCH_CONDITION (a.k = b.k)", "got only equalities", "a.k = b.k"),
+    ("SELECT a.k FROM a ASOF b ON a.t >= b.u", "ASOF must be followed by JOIN", "b"),
+]
+
+
 @pytest.mark.parametrize(("text", "sentence", "marked"), QUERIES, ids=[q[0] for q in QUERIES])
 def test_mistakes_in_queries(text: str, sentence: str, marked: str | None, catalog: Catalog):
     error = mistake(text, catalog)
@@ -196,8 +213,13 @@ SUPPORT = [
     ("SELECT a.k FROM a LEFT JOIN b ON a.k = b.k", "there is no LEFT JOIN; use JOIN", "LEFT"),
     ("SELECT a.k FROM a RIGHT JOIN b ON a.k = b.k", "there is no RIGHT JOIN", "RIGHT"),
     ("SELECT a.k FROM a FULL OUTER JOIN b ON a.k = b.k", "there is no FULL JOIN", "FULL"),
-    ("SELECT a.k FROM a ASOF JOIN b ON a.k = b.k", "[PARTITION BY k ROWS 1]", "ASOF"),
     ("SELECT a.k FROM a NATURAL JOIN b", "name the columns with USING", "NATURAL"),
+    (ASOF + "ON a.k >= b.k", "compares times, dates or numbers, got STRING", "a.k >= b.k"),
+    (ASOF + "ON a.t >= b.u AND a.x <> b.y", "put others in WHERE", "a.x <> b.y"),
+    (ASOF + "ON a.t - b.u >= 0", "put others in WHERE", "a.t - b.u >= 0"),
+    (ASOF + "ON a.t >= b.u AND b.y > 3", "into a sub-query on the right side", "b.y > 3"),
+    (ASOF + "ON a.t >= b.u AND a.x > 3", "put one that does not into WHERE", "a.x > 3"),
+    ("SELECT a.k FROM a ASOF FULL JOIN b ON a.t >= b.u", "there is no ASOF FULL JOIN", "FULL"),
     ("SELECT k FROM a WHERE k IN (SELECT k FROM b)", "sub-query in IN: join with it", "(SELECT"),
     ("SELECT k FROM a WHERE EXISTS (SELECT k FROM b)", "there is no EXISTS: join", "EXISTS"),
     ("SELECT k FROM a WHERE n = (SELECT 1 FROM b)", "put it in FROM and join", "(SELECT"),

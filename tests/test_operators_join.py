@@ -252,7 +252,7 @@ def colliding(columns: list[pa.Array], rows: int) -> Keys:
 @given(SEEDS, st.sampled_from([0, 4]), st.booleans(), st.booleans())
 def test_all_pairs_at_every_instant(seed: int, worth: int, collide: bool, sparse: bool) -> None:
     with ExitStack() as stack:
-        stack.enter_context(patch.object(pairs, "_WORTH_BISECTING", worth))
+        stack.enter_context(patch.object(pairs, "WORTH_BISECTING", worth))
         if collide:
             stack.enter_context(patch.object(layouts, "hash_columns", colliding))
         if sparse:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
-from penstock.kernels.places import Anywhere, Band, Boxes, Near, Overlap, Place
+from penstock.kernels.places import Anywhere, Band, Boxes, EqualBand, Near, Overlap, Place
 from penstock.operators.join import JoinOperator
 from tests.slices import Script, check, crowd, scripts
 
@@ -43,6 +43,7 @@ def meets(i: int, j: int) -> Expr:
 
 CLASSES: dict[str, tuple[Place, list[int], Expr]] = {
     "band": (Band(-2.0, 2.0), [0], within(0, 2.0)),
+    "keyed band": (EqualBand(Band(-2.0, 2.0)), [3, 0], within(0, 2.0)),
     "inequality": (Band(0.0, float("inf")), [1], call("lt", left(1), right(1))),
     "overlap": (Overlap(), [1, 2], meets(1, 2)),
     "near": (Near((1.0, 2.0)), [0, 1], call("and", within(0, 1.0), within(1, 2.0))),
@@ -52,13 +53,15 @@ CLASSES: dict[str, tuple[Place, list[int], Expr]] = {
 
 
 def holds(name: str, a: tuple, b: tuple) -> bool:
-    used = {"band": [0], "inequality": [1], "overlap": [1, 2], "near": [0, 1],
+    used = {"band": [0], "keyed band": [3, 0], "inequality": [1], "overlap": [1, 2], "near": [0, 1],
             "boxes": [0, 1, 2, 3], "theta": [1]}[name]  # fmt: skip
     if any(a[i] is None or b[i] is None for i in used):
         return False
     match name:
         case "band":
             return abs(a[0] - b[0]) <= 2
+        case "keyed band":
+            return a[3] == b[3] and abs(a[0] - b[0]) <= 2
         case "inequality":
             return a[1] < b[1]
         case "overlap":
@@ -106,6 +109,6 @@ def row(chance: random.Random) -> tuple:
     return (chance.random() * 300, low, low + chance.choice([0, 1, 5, 40]), chance.randint(0, 9))
 
 
-@pytest.mark.parametrize("name", ["band", "overlap", "near", "boxes"])
+@pytest.mark.parametrize("name", ["band", "keyed band", "overlap", "near", "boxes"])
 def test_crowd(name):
     check_class(name, crowd(row, 2, seed=len(name)))

@@ -75,6 +75,13 @@ SETTINGS: tuple[Setting, ...] = (
         least=1,
     ),
     Setting(
+        "join.memory",
+        256 << 20,
+        "bytes",
+        "Memory that one join may use for its rows in one shard; what is beyond it is in files.",
+        least=1 << 20,
+    ),
+    Setting(
         "merge.strategy",
         "greedy",
         "str",

@@ -192,9 +192,38 @@ class ExpressionParser(Steps):
         self._refuse_query("SCALAR", opened)
         inner = self.scalar()
         if self._curr and self._curr.token_type == TokenType.COMMA:
-            self.refuse("tuples are not values here; compare column by column and join with AND")
+            return self._overlaps(inner, opened)
         self.close(TokenType.R_PAREN, ")", opened)
+        if self.is_word("OVERLAPS"):
+            self.fail(_PAIRS + ", got one value", self.since(opened))
         return exp.Paren(this=inner)
+
+    def _overlaps(self, first: Any, opened: int) -> Any:
+        """Read ``(start, end) OVERLAPS (start, end)`` from the first comma on."""
+        at = self.here()
+        pairs = [[first]]
+        while self.sign(TokenType.COMMA):
+            pairs[0].append(self.scalar())
+        self.close(TokenType.R_PAREN, ")", opened)
+        if not self.is_word("OVERLAPS"):
+            self.refuse("tuples are not values here; compare column by column and join with AND", at)
+        name_span = self.here()
+        self._advance()
+        again = self.here()[0]
+        if not self.sign(TokenType.L_PAREN):
+            self.fail(f"{_PAIRS}, got {self.got()}")
+        pairs.append([self.scalar()])
+        while self.sign(TokenType.COMMA):
+            pairs[1].append(self.scalar())
+        self.close(TokenType.R_PAREN, ")", again)
+        sizes = [len(pair) for pair in pairs]
+        if sizes != [2, 2]:
+            self.fail(f"{_PAIRS}, got {sizes[0]} and {sizes[1]} values", self.since(opened))
+        node = exp.Anonymous(this="overlaps", expressions=[*pairs[0], *pairs[1]])
+        node.meta.update(
+            name_span=name_span, distinct=False, star=False, span=self.since(opened)
+        )
+        return node
 
     def _refuse_query(self, leader: str, start: int) -> None:
         if self.is_word("SELECT", "WITH"):
@@ -370,6 +399,8 @@ class ExpressionParser(Steps):
         node.meta["span"] = found.span
         return node
 
+
+_PAIRS = "OVERLAPS must stand between two pairs, (start, end) OVERLAPS (start, end)"
 
 _CLAUSE_WORDS = frozenset(
     "AND AS BY ELSE FROM GROUP HAVING LIMIT ON OR ORDER THEN UNION WHEN WHERE".split(" ")  # noqa: SIM905

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from penstock.cql.distances import check_distance
 from penstock.cql.scope import Scope
 from penstock.cql.source import Source
 from penstock.cql.syntax import Name, Scalar, span_of
@@ -148,7 +149,9 @@ class ScalarBinder:
     def call(self, name: str, args: list[Expr], node: Scalar) -> Expr:
         """Return a typed call; what is wrong with it is told at the node."""
         with self.source.at(span_of(node)):
-            return resolve_call(name, args)
+            found = resolve_call(name, args)
+            check_distance(found)
+            return found
 
     # ---- one method per kind of node
 

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from penstock.algebra import Aggregate, Distinct, Filter, Node, Project, SortKey, TopK
+from penstock.cql.asof import AsofBinder
 from penstock.cql.grouping import Stray, after_grouping, over_outputs
 from penstock.cql.joining import JoinBuilder, conjuncts
 from penstock.cql.scalars import Aggregates, ScalarBinder, label
@@ -105,6 +106,14 @@ class SelectBinder:
             before, offset = scope, sum(len(n.schema) for n in nodes[:-1])
             own = Scope.of(qualifier, node.schema, offset)
             scope = scope.plus(own)
+            if item.join.startswith("asof"):
+                plan, place = JoinBuilder(nodes[:-1]).build(parts)
+                before = before.moved(place)
+                asof = AsofBinder(self.source, item, before, own)
+                nodes, parts = [asof.bind(plan, node)], []
+                twice = [own.find(self.source, n, None, n.span).index for n in item.using]
+                scope = before.plus(own).hide(twice)
+                continue
             if item.on is not None:
                 parts += conjuncts(ScalarBinder(self.source, scope, "ON").condition(item.on))
             hidden = []

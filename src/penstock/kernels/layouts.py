@@ -6,6 +6,8 @@ partners of the rows of a probe:
 
 * `Hashed`, for `Equal` and `Anywhere`: hash lanes of the keys, by bucket, then start
   (`penstock.kernels.pairs`);
+* `HashedBand`, for `EqualBand`: by bucket, then the code of the band, so that few keys with many
+  rows each cost no more than many with few;
 * `Coded`, for everything else: codes (`penstock.kernels.codes`), by code, then arrival.
 
 What `match` yields are candidates whose validity overlaps, each pair once, in blocks of bounded
@@ -24,15 +26,18 @@ from penstock.kernels.codes import codes_of, coordinates_of, stats_of, strips_of
 from penstock.kernels.edit_marks import marks_of, may_be_near
 from penstock.kernels.keys import hash_columns
 from penstock.kernels.pairs import (
+    WORTH_BISECTING,
     Ordered,
+    bisect,
     blocks,
     bucket_of,
+    candidates,
     match,
     merge_order,
     shape,
     sort_order,
 )
-from penstock.kernels.places import Anywhere, Edit, Equal, Place
+from penstock.kernels.places import Anywhere, Band, Edit, Equal, EqualBand, Place
 from penstock.model import I64, U64, Mask
 
 
@@ -57,7 +62,8 @@ Numbers: TypeAlias = dict[str, U64]
 class Hashed:
     """By bucket of the key's hash, then start."""
 
-    names = ("_high", "_low")
+    names: tuple[str, ...] = ("_high", "_low")
+    sorted_by: tuple[str, ...] = ("_high",)
 
     def place(self, columns: Sequence[pa.Array], rows: int) -> tuple[Numbers, tuple[Any, ...]]:
         """Return the numbers of rows, and their coordinates for probing."""
@@ -68,14 +74,14 @@ class Hashed:
         """Return the order that sorts rows."""
         return sort_order(numbers["_high"], start)
 
-    def merged(self, first: U64, start: I64 | None) -> I64:
+    def merged(self, numbers: Numbers, start: I64 | None) -> I64:
         """Return the order that merges sorted pieces standing one after another, oldest first.
 
         ``start`` is given when pieces do not follow one another in time.
         """
         if start is not None:
-            return sort_order(first, start)
-        return merge_order(first)
+            return sort_order(numbers["_high"], start)
+        return merge_order(numbers["_high"])
 
     def stats(self, numbers: Mapping[str, U64], end: I64) -> dict[str, int]:
         """Return what a run tells about its order."""
@@ -88,15 +94,69 @@ class Hashed:
         self, probe: SortedRows, run: SortedRows, probe_is_left: bool, block: int
     ) -> Iterator[tuple[I64, I64]]:
         """Yield positions of candidates in the probe and in the run."""
-        if (
+        if self._same_buckets(probe, run):
+            yield from match(_ordered(probe), _ordered(run), block)
+
+    def _same_buckets(self, probe: SortedRows, run: SortedRows) -> bool:
+        return (
             run.stats["max_bucket"] >= probe.stats["min_bucket"]
             and run.stats["min_bucket"] <= probe.stats["max_bucket"]
-        ):
-            yield from match(_ordered(probe), _ordered(run), block)
+        )
+
+
+class HashedBand(Hashed):
+    """By bucket of the key's hash, then the code of a band."""
+
+    names = ("_high", "_low", "_code")
+    sorted_by = ("_high", "_code")
+
+    def __init__(self, band: Band) -> None:
+        self._band = band
+
+    def place(self, columns: Sequence[pa.Array], rows: int) -> tuple[Numbers, tuple[Any, ...]]:
+        """Return the numbers of rows, and their coordinates for probing."""
+        numbers, _ = super().place(columns[:-1], rows)
+        coordinates = coordinates_of(self._band, columns[-1:])
+        return numbers | {"_code": codes_of(self._band, coordinates)}, coordinates
+
+    def order(self, numbers: Numbers, start: I64) -> I64:
+        """Return the order that sorts rows."""
+        return sort_order(numbers["_high"], numbers["_code"])
+
+    def merged(self, numbers: Numbers, start: I64 | None) -> I64:
+        """Return the order that merges sorted pieces standing one after another."""
+        return self.order(numbers, np.empty(0, np.int64))
+
+    def match(
+        self, probe: SortedRows, run: SortedRows, probe_is_left: bool, block: int
+    ) -> Iterator[tuple[I64, I64]]:
+        """Yield positions of candidates in the probe and in the run."""
+        if not self._same_buckets(probe, run):
+            return
+        mine, theirs = _ordered(probe), _ordered(run)
+        rows, first, last = candidates(mine, theirs)
+        if int((last - first).sum()) > WORTH_BISECTING * len(rows):
+            code = run.numbers("_code")
+            ((_, low, high),) = strips_of(self._band, probe_is_left, probe.coordinates, run.stats)
+            first = bisect(code, low[rows], first, last, inclusive=False)
+            last = bisect(code, high[rows], first, last, inclusive=True)
+            some = np.flatnonzero(first < last)
+            rows, first, last = rows[some], first[some], last[some]
+        if len(rows) == 0:
+            return
+        for row, position in alive(probe, run, rows, first, last, block):
+            if not theirs.pure:
+                same = theirs.low[position] == mine.low[row]
+                same &= theirs.high[position] == mine.high[row]
+                row, position = row[same], position[same]
+            if len(row):
+                yield row, position
 
 
 class Coded:
     """By the code of a place."""
+
+    sorted_by = ("_code",)
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -115,9 +175,9 @@ class Coded:
         """Return the order that sorts rows."""
         return np.argsort(numbers["_code"], kind="stable")
 
-    def merged(self, first: U64, start: I64 | None) -> I64:
+    def merged(self, numbers: Numbers, start: I64 | None) -> I64:
         """Return the order that merges sorted pieces standing one after another, oldest first."""
-        return np.argsort(first, kind="stable")
+        return np.argsort(numbers["_code"], kind="stable")
 
     def stats(self, numbers: Mapping[str, U64], end: I64) -> dict[str, int]:
         """Return what a run tells about its order."""
@@ -138,33 +198,42 @@ class Coded:
             if len(some) == 0:
                 continue
             found = some if rows is None else rows[some]
-            yield from self._alive(probe, run, found, first[some], last[some], block)
+            pairs = alive(probe, run, found, first[some], last[some], block)
+            yield from self._unlike(probe, run, pairs) if self._marked else pairs
 
-    def _alive(
-        self, probe: SortedRows, run: SortedRows, rows: I64, first: I64, last: I64, block: int
+    def _unlike(
+        self, probe: SortedRows, run: SortedRows, pairs: Iterator[tuple[I64, I64]]
     ) -> Iterator[tuple[I64, I64]]:
-        """Expand ranges of candidates and keep the pairs whose validity overlaps."""
-        start, end = probe.numbers("_start"), probe.numbers("_end")
-        test_start = int(end[rows].min()) <= run.stats["max_start"]
-        test_end = int(start[rows].max()) >= run.stats["min_end"]
-        for owner, position in blocks(first, last, block):
-            row = rows[owner]
-            keep: Mask | None = None
-            if test_start:
-                keep = run.numbers("_start")[position] < end[row]
-            if test_end:
-                overlap = start[row] < run.numbers("_end")[position]
-                keep = overlap if keep is None else keep & overlap
-            if isinstance(self._place, Edit):
-                marks = probe.numbers("_mark")[row], run.numbers("_mark")[position]
-                near = may_be_near(*marks, self._place.distance)
-                keep = near if keep is None else keep & near
-            if keep is not None:
-                kept = np.flatnonzero(keep)
-                if len(kept) < len(row):
-                    row, position = row[kept], position[kept]
-            if len(row):
-                yield row, position
+        """Leave out pairs of texts whose marks say that they are far apart."""
+        assert isinstance(self._place, Edit)
+        mine, theirs = probe.numbers("_mark"), run.numbers("_mark")
+        for row, position in pairs:
+            near = may_be_near(mine[row], theirs[position], self._place.distance)
+            if near.any():
+                yield row[near], position[near]
+
+
+def alive(
+    probe: SortedRows, run: SortedRows, rows: I64, first: I64, last: I64, block: int
+) -> Iterator[tuple[I64, I64]]:
+    """Expand ranges of candidates, none empty, and keep the pairs whose validity overlaps."""
+    start, end = probe.numbers("_start"), probe.numbers("_end")
+    test_start = int(end[rows].min()) <= run.stats["max_start"]
+    test_end = int(start[rows].max()) >= run.stats["min_end"]
+    for owner, position in blocks(first, last, block):
+        row = rows[owner]
+        keep: Mask | None = None
+        if test_start:
+            keep = run.numbers("_start")[position] < end[row]
+        if test_end:
+            overlap = start[row] < run.numbers("_end")[position]
+            keep = overlap if keep is None else keep & overlap
+        if keep is not None:
+            kept = np.flatnonzero(keep)
+            if len(kept) < len(row):
+                row, position = row[kept], position[kept]
+        if len(row):
+            yield row, position
 
 
 Layout: TypeAlias = Hashed | Coded
@@ -172,7 +241,12 @@ Layout: TypeAlias = Hashed | Coded
 
 def layout_of(place: Place) -> Layout:
     """Return the layout that serves a place."""
-    return Hashed() if isinstance(place, Equal | Anywhere) else Coded(place)
+    match place:
+        case Equal() | Anywhere():
+            return Hashed()
+        case EqualBand(band):
+            return HashedBand(band)
+    return Coded(place)
 
 
 def _ordered(piece: SortedRows) -> Ordered:

@@ -31,7 +31,9 @@ class Context:
 
     ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest
     time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
-    ``settings`` are those in force: none of them may change an answer.
+    ``settings`` are those in force: none of them may change an answer.  ``tables`` are the ports
+    whose rows are those of a static table: they all come in one micro-batch, before the first
+    slice.
     """
 
     state: State
@@ -41,6 +43,7 @@ class Context:
     merging: Merging = field(default_factory=Merging)
     block: int = 1 << 18
     settings: Mapping[str, Any] = field(default_factory=Config)
+    tables: frozenset[int] = frozenset()
 
     def new_holders(self, count: int) -> I64:
         """Return ``count`` holder numbers never used before, ascending."""
@@ -51,9 +54,13 @@ class Context:
 
 
 class Operator(ABC):
-    """Four methods: open, receive, close, and the number of ports."""
+    """Four methods: open, receive, close, and the number of ports.
+
+    ``rowwise``: a row in, at most one row out, with the same validity.
+    """
 
     ports: int = 1
+    rowwise: bool = False
 
     def open(self, context: Context) -> None:
         """Start a micro-batch. The default keeps the context."""

@@ -27,7 +27,10 @@ and less where it has few.  A join that decides by itself counts rows and result
 
 A side is stored only as long as the other one can still bring rows: once a port has reached the
 end of time and nothing of it waits, the rows of the other port pass through without leaving state.
-That is how a stream is joined with a static table.
+That is how a stream is joined with a static table, whose rows are written as they come, before
+the first slice, and are only visited from then on (`penstock.runs.table_rows`); those that start
+later become new rows in the slice of their start, like any others.  Of two tables the right one is
+stored.
 """
 
 from __future__ import annotations
@@ -42,17 +45,22 @@ from penstock.errors import InternalError
 from penstock.expr.arrow import evaluate, evaluate_mask
 from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.layouts import layout_of
-from penstock.kernels.places import EQUAL, Equal, Place
+from penstock.kernels.places import EQUAL, Equal, EqualBand, Place
 from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array, to_mask
 from penstock.operators.base import SlicedOperator
 from penstock.runs.holders import applied, joint_holders
+from penstock.runs.mappings import release_beyond
 from penstock.runs.pending import Pending
 from penstock.runs.side import Children, Piece, Side
+from penstock.runs.table_rows import TableRows
 
 _WORTH_JOINING = 1024
 """Rows ahead of the other input from which a join that decides by itself thinks about it."""
 _REMEMBERED = 1 << 22
 """Rows after which what was counted counts half."""
+_TABLE_RUN = 4
+"""So many runs of a table would fill the memory of a join: sorting one needs a few times its size.
+"""
 
 
 class JoinOperator(SlicedOperator):
@@ -75,8 +83,9 @@ class JoinOperator(SlicedOperator):
     ) -> None:
         super().__init__((left_types, right_types))
         self._layout = layout_of(place)
-        families = [[_family(k.type) for k in keys] for keys in (left_keys, right_keys)]
-        if isinstance(place, Equal) and families[0] != families[1]:
+        equal = len(left_keys) - isinstance(place, EqualBand)
+        families = [[_family(k.type) for k in keys[:equal]] for keys in (left_keys, right_keys)]
+        if isinstance(place, Equal | EqualBand) and families[0] != families[1]:
             raise InternalError(
                 "the keys of both sides of a join must have the same types, got "
                 f"{[str(k.type) for k in left_keys]} and {[str(k.type) for k in right_keys]}; "
@@ -97,12 +106,21 @@ class JoinOperator(SlicedOperator):
             Side(state, "right", self.input_types[1], merging, self._layout),
         )
         self._children = Children(state, "children", merging)
+        self._static = max(self.context.tables, default=None)
+        self._memory = self.context.settings["join.memory"]
+        self._table = TableRows(state, "later", self._memory // _TABLE_RUN, self._store)
 
     def save(self) -> None:
+        self._table.flush()
         for shelf in (*self._sides, self._children, self._pending):
             shelf.save()
 
     def receive(self, port: int, message: Message) -> Iterator[Message]:
+        if port == self._static and isinstance(message, Batch):
+            self._table.add(message)
+            return
+        if isinstance(message, Heartbeat):
+            self._table.flush()
         if not isinstance(message, Heartbeat) or not self._on_arrival():
             yield from super().receive(port, message)
             return
@@ -178,16 +196,54 @@ class JoinOperator(SlicedOperator):
         if left is not None:
             for old, mine, theirs in self._sides[1].probe(left, True, block):
                 yield from self._results(left, mine, old, theirs, told, until)
+                release_beyond(self._memory)
         if right is not None:
             for old, mine, theirs in self._sides[0].probe(right, False, block):
                 yield from self._results(old, theirs, right, mine, told, until)
+                release_beyond(self._memory)
         if left is not None and right is not None:
             for mine, theirs in self._layout.match(left, right, True, block):
                 yield from self._results(left, mine, right, theirs, told, until)
+        if self._static is not None and len(self._table):
+            yield from self._starting(self._static, (left, right), told, until)
 
     def _exhausted(self, port: int) -> bool:
         """Whether a port can bring no more rows."""
-        return self._beats[port] == INF and not self._rows[port]
+        waiting = self._rows[port] or (port == self._static and len(self._table))
+        return self._beats[port] == INF and not waiting
+
+    def _store(self, rows: Batch) -> None:
+        """Store rows of a table that were always valid."""
+        assert self._static is not None
+        piece = self._sorted(self._static, rows, Ends())
+        if piece is not None:
+            self._sides[self._static].store(piece, self.since)
+
+    def _starting(
+        self, port: int, new: tuple[Piece | None, Piece | None], told: Ends, until: int
+    ) -> Iterator[Batch]:
+        """Join and store the rows of a table that start in this slice, some at a time."""
+        for rows in self._table.starting(until):
+            piece = self._sorted(port, rows, told)
+            if piece is None:
+                continue
+            for partner, mine, theirs in self._partners(port, piece, new[1 - port]):
+                if port == 0:
+                    yield from self._results(piece, mine, partner, theirs, told, until)
+                else:
+                    yield from self._results(partner, theirs, piece, mine, told, until)
+            self._sides[port].store(piece, until)
+            release_beyond(self._memory)
+
+    def _partners(
+        self, port: int, piece: Piece, new: Piece | None
+    ) -> Iterator[tuple[Piece, I64, I64]]:
+        """Yield what a piece meets on the other side, stored rows and new ones."""
+        block = self.context.block
+        yield from self._sides[1 - port].probe(piece, port == 0, block)
+        if new is not None:
+            for mine, theirs in self._layout.match(piece, new, port == 0, block):
+                yield new, mine, theirs
 
     def _sorted(self, port: int, rows: Batch, told: Ends) -> Piece | None:
         """Return the new rows that can meet anything, with what was told about them applied."""

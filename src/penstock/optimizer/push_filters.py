@@ -79,6 +79,11 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
             return _into_scan(node, parts)
         case algebra.Join():
             return _below_join(node, parts, shared)
+        case algebra.AsofJoin(left):
+            width = len(left.schema)
+            mine = [p for p in parts if all(c < width for c in columns_of(p))]
+            rest = [p for p in parts if p not in mine]  # the right side decides who is nearest
+            return _keep(replace(node, left=_push(left, mine, shared)), rest)
         case algebra.Aggregate(below, keys, _, _) if keys:
             mine, rest = _guarded(parts, lambda p: all(c < len(keys) for c in columns_of(p)))
             moved = [substitute(p, keys) for p in mine]
@@ -97,7 +102,7 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
 def _passes_all(node: Node) -> bool:
     """Whether every row of the inputs is in the result, so that a condition meets no others."""
     match node:
-        case algebra.Join() | algebra.SetOp() | algebra.ToStream():
+        case algebra.Join() | algebra.AsofJoin() | algebra.SetOp() | algebra.ToStream():
             return False
         case algebra.Window(_, spec):
             return not spec.drops_rows

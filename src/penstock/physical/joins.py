@@ -28,7 +28,7 @@ def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
     """Add the operators of a join; both inputs are lowered already."""
     types = [graph.nodes[side.at].types for side in (left, right)]
     widths = len(node.left.schema), len(node.right.schema)
-    demands = _demands(graph, left, right)
+    demands = distributions(graph, left, right)
     where = demands[0]
     key_exprs = [
         tuple(expr.Column(k, columns[k]) for k in side.keys)
@@ -70,7 +70,7 @@ def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
     )
 
 
-def _demands(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
+def distributions(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
     """Return how both inputs must be distributed so that equal keys meet."""
     if not left.keys:
         return [SINGLE, SINGLE]

@@ -81,6 +81,13 @@ class Piece:
         return self.replaces if self.run is None else (self.run,)
 
     @property
+    def bytes(self) -> int:
+        """The size of the table; that of a file's run is known without opening it."""
+        if self._table is None and self.run is not None and "length" in self.run.place:
+            return int(self.run.place["length"])
+        return int(self.table.nbytes)
+
+    @property
     def live(self) -> int:
         """At most so many rows are alive."""
         return len(self) - self.stats["dead"]
@@ -234,7 +241,7 @@ class Shelf(ABC):
         chosen = self._merging.choose([piece.live for piece in self.pieces])
         if chosen:
             first, last = chosen
-            while sum(piece.table.nbytes for piece in self.pieces[first:last]) > _LARGEST:
+            while sum(piece.bytes for piece in self.pieces[first:last]) > _LARGEST:
                 first += 1
             if last - first > 1:
                 plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]
@@ -352,16 +359,30 @@ class Side(Shelf):
         self._next_turn()
         if len(ends):
             self._hear(ends)
-        if new is not None:
-            alive = new.numbers("_end") > until
-            if alive.all():
-                self.pieces.append(new)
-                new.stats["turn"] = self._turn
-            elif alive.any():
-                table = new.table.select(self._kept([new.table])).filter(pa.array(alive))
-                table = self._finish(table.combine_chunks())
-                self.pieces.append(Piece(self._stats(table), table))
+        kept = None if new is None else self._living(new, until)
+        if kept is not None:
+            self.pieces.append(kept)
         self._tidy(until)
+
+    def store(self, new: Piece, until: int) -> None:
+        """Take new rows in and write them at once, so that nothing of them stays in memory."""
+        kept = self._living(new, until)
+        if kept is not None:
+            run = self._state.append(self._name, kept.table, kept.stats)
+            assert run is not None
+            self.pieces.append(Piece(run.stats, run=run))
+
+    def _living(self, new: Piece, until: int) -> Piece | None:
+        """Return the part of a new piece that is alive at ``until``, None if there is none."""
+        alive = new.numbers("_end") > until
+        if alive.all():
+            new.stats["turn"] = self._turn
+            return new
+        if not alive.any():
+            return None
+        table = new.table.select(self._kept([new.table])).filter(pa.array(alive))
+        table = self._finish(table.combine_chunks())
+        return Piece(self._stats(table), table)
 
     def _hear(self, ends: Ends) -> None:
         known = np.zeros(len(ends), bool)
@@ -384,9 +405,9 @@ class Side(Shelf):
         return alive
 
     def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
-        key = _joined(pieces, self._layout.names[0])[rows]
+        numbers = {name: _joined(pieces, name)[rows] for name in self._layout.sorted_by}
         start = _joined(pieces, "_start")[rows] if self.mixed else None
-        return self._layout.merged(key, start)
+        return self._layout.merged(numbers, start)
 
     def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
         names = [f"c{i}" for i in range(self._width)]

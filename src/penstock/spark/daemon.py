@@ -12,6 +12,7 @@ import signal
 from pyspark import daemon
 
 import penstock.spark.replay
+import penstock.spark.tables
 import penstock.spark.tasks  # noqa: F401
 
 if __name__ == "__main__":
