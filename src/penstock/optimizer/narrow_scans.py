@@ -108,12 +108,13 @@ def _join(
     places = dict(left_places)
     new_width = len(left.schema)
     places |= {width + old: new_width + at for old, at in right_places.items()}
-    narrow = algebra.Join(
-        left,
-        right,
-        tuple(shift(k, left_places) for k in node.left_keys),
-        tuple(shift(k, right_places) for k in node.right_keys),
-        None if node.residual is None else shift(node.residual, places),
+    narrow = replace(
+        node,
+        left=left,
+        right=right,
+        left_keys=tuple(shift(k, left_places) for k in node.left_keys),
+        right_keys=tuple(shift(k, right_places) for k in node.right_keys),
+        residual=None if node.residual is None else shift(node.residual, places),
     )
     return narrow, places
 
