@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from penstock.algebra import (
     ASOF_KINDS,
     ASOF_OPERATORS,
+    JOIN_KINDS,
     Aggregate,
     AsofJoin,
     Distinct,
@@ -367,7 +368,8 @@ def joins(draw, below: st.SearchStrategy) -> Node:
     if draw(st.integers(0, 2)) == 0:
         both = Schema(left.schema.fields + right.schema.fields)
         residual = draw(predicates(both))
-    return Join(left, right, tuple(a for a, _ in keys), tuple(b for _, b in keys), residual)
+    kind = draw(st.sampled_from(["inner", *JOIN_KINDS]))
+    return Join(left, right, tuple(a for a, _ in keys), tuple(b for _, b in keys), residual, kind)
 
 
 @st.composite

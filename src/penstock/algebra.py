@@ -375,6 +375,12 @@ def is_mortal(node: Node) -> bool:
         case Window(_, spec):
             bounded = spec.range is not None and spec.range < INF
             return bounded or spec.now or spec.fixed is not None or spec.session is not None
+        case Join(left, right, kind="left" | "anti"):
+            return is_mortal(left)
+        case Join(left, right, kind="right"):
+            return is_mortal(right)
+        case Join(left, right, kind="full"):
+            return is_mortal(left) and is_mortal(right)
         case Join(left, right) | SetOp("intersect", _, left, right):
             return is_mortal(left) or is_mortal(right)
         case AsofJoin(left, right, kind=kind):
@@ -400,9 +406,9 @@ def update_pattern(node: Node) -> str:
             own = 2
         case Window(_, spec):
             own, below = (3 if not spec.by_time else 0 if spec.unbounded else 1), 0
-        case Join() | Distinct():
+        case Join(kind="inner" | "semi") | Distinct():
             own = 2 if below else 0
-        case Aggregate() | TopK() | SetOp() | AsofJoin():
+        case Join() | AsofJoin() | Aggregate() | TopK() | SetOp():
             own = 3
         case UnionAll():
             own = 2 if below == 1 else 0

@@ -375,12 +375,24 @@ def _(node: Join, inputs: Inputs) -> Steps:
         return node.residual is None or evaluate(node.residual, left + right) is True
 
     def join(time: int, sides: Sequence[Snapshot]) -> Snapshot:
-        return Counter(
-            left + right
-            for left in sides[0].elements()
-            for right in sides[1].elements()
-            if matches(left, right)
-        )
+        lefts, rights = list(sides[0].elements()), list(sides[1].elements())
+        pairs = [a + b for a in lefts for b in rights if matches(a, b)]
+        with_partner = [a for a in lefts if any(matches(a, b) for b in rights)]
+        left_alone = [a for a in lefts if not any(matches(a, b) for b in rights)]
+        right_alone = [b for b in rights if not any(matches(a, b) for a in lefts)]
+        no_left: Values = (None,) * len(node.left.schema)
+        no_right: Values = (None,) * len(node.right.schema)
+        rows: dict[str, list[Values]] = {
+            "inner": pairs,
+            "left": pairs + [a + no_right for a in left_alone],
+            "right": pairs + [no_left + b for b in right_alone],
+            "full": pairs
+            + [a + no_right for a in left_alone]
+            + [no_left + b for b in right_alone],
+            "semi": with_partner,
+            "anti": left_alone,
+        }
+        return Counter(rows[node.kind])
 
     return _combine([_steps(node.left, inputs), _steps(node.right, inputs)], join)
 

@@ -28,14 +28,19 @@ _FLIPPED = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt", "eq": "eq"}
 
 
 class AsofBinder:
-    """Binds the conditions of one ASOF JOIN: ``before`` is the scope of the left, ``own`` of it."""
+    """Binds the conditions of one ASOF JOIN: ``before`` is the scope of the left, ``own`` of it.
 
-    def __init__(self, source: Source, item: FromItem, before: Scope, own: Scope) -> None:
+    The left side has ``width`` columns; those of the item stand behind them.
+    """
+
+    def __init__(
+        self, source: Source, item: FromItem, before: Scope, own: Scope, width: int
+    ) -> None:
         self.source = source
         self.item = item
         self.before = before
         self.own = own
-        self.width = len(before.columns)
+        self.width = width
 
     def bind(self, left: Node, right: Node) -> AsofJoin:
         """Return the join of two plans."""

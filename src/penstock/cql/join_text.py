@@ -49,7 +49,8 @@ def bind_asof_join(left: Node, right: Node, on: str | None, at: str, kind: str) 
     span = (0, len(condition))
     join = "asof left" if kind == "left" else "asof"
     item = FromItem(Name("r", span), None, None, join, syntax, (), span)
-    binder = AsofBinder(Source(condition), item, _scope(left), _scope(right, len(left.schema)))
+    width = len(left.schema)
+    binder = AsofBinder(Source(condition), item, _scope(left), _scope(right, width), width)
     plan = binder.bind(left, right)
     return _named(plan, left, right, hidden, {i: i for i in range(len(plan.schema))})
 
@@ -66,9 +67,7 @@ def _scope(node: Node, offset: int = 0) -> Scope:
     return Scope.of("r" if offset else "l", node.schema, offset)
 
 
-def _named(
-    plan: Node, left: Node, right: Node, hidden: set[str], place: dict[int, int]
-) -> Project:
+def _named(plan: Node, left: Node, right: Node, hidden: set[str], place: dict[int, int]) -> Project:
     width = len(left.schema)
     taken = {name.lower() for name in left.schema.names}
     exprs: list[Expr] = []

@@ -5,6 +5,7 @@ body   := term ((UNION | EXCEPT | MINUS) [ALL | DISTINCT] term)*
 term   := block (INTERSECT [ALL | DISTINCT] block)*
 block  := SELECT .. | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
 item   := (name | (query) | ISTREAM (query)) [window] [[AS] alias] [window]
+join   := , item | CROSS JOIN item | [INNER | LEFT | RIGHT | FULL | SEMI | ANTI] JOIN item ON ..
 asof   := ASOF [INNER | LEFT] JOIN item [MATCH_CONDITION (condition)] [ON .. | USING (..)]
 """
 
@@ -34,11 +35,6 @@ from penstock.cql.syntax import (
 STREAM_WORDS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
 _OUTER = {
-    "LEFT": "LEFT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "RIGHT": "RIGHT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "FULL": "FULL JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "SEMI": "SEMI JOIN; join with a sub-query that gives each key once (SELECT DISTINCT)",
-    "ANTI": "ANTI JOIN; use EXCEPT",
     "NATURAL": "NATURAL JOIN; name the columns with USING (..)",
     "LATERAL": "LATERAL; write a sub-query that does not read its neighbours and join with it",
 }
@@ -258,10 +254,28 @@ class QueryParser(ExpressionParser):
                 items.append(self._from_item("inner"))
             elif self.accept("ASOF"):
                 items.append(self._asof_item())
+            elif self.is_word("LEFT", "RIGHT", "FULL", "SEMI", "ANTI"):
+                items.append(self._from_item(self._join_kind()))
             elif self.is_word(*_OUTER):
                 self.refuse(f"there is no {_OUTER[self._curr.text.upper()]}")
             else:
                 return tuple(items)
+
+    def _join_kind(self) -> str:
+        """Read ``LEFT | RIGHT | FULL [OUTER] JOIN`` or ``[LEFT] SEMI | ANTI JOIN``."""
+        kind: str = self._curr.text.upper()
+        self._advance()
+        if kind in ("LEFT", "RIGHT") and self.is_word("SEMI", "ANTI"):
+            if kind == "RIGHT":
+                self.refuse(
+                    f"there is no RIGHT {self._curr.text.upper()} JOIN; exchange the two sides"
+                )
+            kind = self._curr.text.upper()
+            self._advance()
+        elif kind in ("LEFT", "RIGHT", "FULL"):
+            self.accept("OUTER")
+        self.demand("JOIN", kind)
+        return kind.lower()
 
     def _from_item(self, join: str) -> FromItem:
         start = self.here()[0]
@@ -283,7 +297,7 @@ class QueryParser(ExpressionParser):
             match = self._match_condition()
             if match is None or self.is_word("ON", "USING"):
                 on, using = self._condition()
-        elif join == "inner":
+        elif join not in ("first", "comma", "cross"):
             on, using = self._condition()
         elif join == "cross" and self.is_word("ON", "USING"):
             self.fail("a CROSS JOIN has no condition; use JOIN .. ON or put it in WHERE")

@@ -267,9 +267,10 @@ def _(node: Join) -> str:
     left, right = node.left.schema.names, node.right.schema.names
     pairs = zip(node.left_keys, node.right_keys, strict=True)
     parts = [f"left {expr_text(a, left)} = right {expr_text(b, right)}" for a, b in pairs]
-    text = f"Join on {' AND '.join(parts)}" if parts else "Join"
+    word = "Join" if node.kind == "inner" else f"{node.kind.capitalize()} join"
+    text = f"{word} on {' AND '.join(parts)}" if parts else word
     if node.residual is None:
-        return text if parts else "Join (cross)"
+        return text if parts else f"{word} (cross)"
     sides = [f"left {n}" for n in left] + [f"right {n}" for n in right]
     return f"{text} where {expr_text(node.residual, sides)}"
 

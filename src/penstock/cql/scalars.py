@@ -257,7 +257,21 @@ class ScalarBinder:
         high = self.call("le", [value, self.bind(node.args["high"])], node)
         return self.call("and", [low, high], node)
 
+    def _subquery(self, node: Scalar) -> Expr:
+        word = "IN" if isinstance(node, exp.In) else "EXISTS"
+        advice = "the two sides of an OR can be two queries put together by UNION"
+        if self.place != "WHERE":
+            advice = "put what it is about into a sub-query in FROM and write WHERE above it"
+        self.source.refuse(
+            f"{word} (SELECT ..) must be a condition of WHERE, alone or joined to others by AND, "
+            f"got it inside {'another condition' if self.place == 'WHERE' else self.place}; "
+            f"{advice}",
+            span_of(node),
+        )
+
     def _in(self, node: Scalar) -> Expr:
+        if "query" in node.meta:
+            return self._subquery(node)
         items = [self.bind(item) for item in node.expressions]
         return self.call("in", [self.bind(node.this), *items], node)
 
@@ -363,6 +377,7 @@ _HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
     exp.Is: lambda binder, node: binder.call("is_null", [binder.bind(node.this)], node),
     exp.Between: ScalarBinder._between,
     exp.In: ScalarBinder._in,
+    exp.Exists: ScalarBinder._subquery,
     exp.Interval: ScalarBinder._interval,
     exp.Cast: ScalarBinder._cast,
     exp.Case: ScalarBinder._case,

@@ -89,7 +89,7 @@ class StreamOf:
 class FromItem:
     """A name, a sub-query or a relation-to-stream operator, with its alias and window.
 
-    ``join`` says how it was attached: ``first``, ``comma``, ``cross``, ``inner``, ``asof`` or
+    ``join`` says how it was attached: ``first``, ``comma``, ``cross``, a kind of join, ``asof`` or
     ``asof left``; ``match`` is the ``MATCH_CONDITION`` of an ASOF JOIN.
     """
 

@@ -1,9 +1,9 @@
 """The nearest partner of every row at every instant, without a loop over rows.
 
 A *ladder* holds rows sorted by key, then value, then whatever breaks ties, so that of two rows of a
-key the later one is the better.  A row with key k and bound b may be paired with the rows of k whose
-value is at most b: a range ``[first, top]`` of the ladder.  At an instant its partner is the last
-row of that range which is alive.
+key the later one is the better.  A row with key k and bound b may be paired with the rows of k
+whose value is at most b: a range ``[first, top]`` of the ladder.  At an instant its partner is the
+last row of that range which is alive.
 
 `nearest` finds the partners over a whole interval by cutting it.  Of the rows that overlap the
 interval at all, the last one is the partner while it lives; what is left of the interval before and
@@ -66,8 +66,8 @@ def ladder_order(keys: Keys, value: I64, columns: Sequence[pa.Array]) -> I64:
 def useful(keys: Keys, value: I64, end: I64, sure: Mask, least: int, greatest: int) -> Mask:
     """Return which living rows, in ladder order, can still be a partner.
 
-    ``least`` and ``greatest`` enclose all bounds that are or will be there.  A row above them all is
-    nobody's partner; nor is one below them all that has a better one below them all, with a
+    ``least`` and ``greatest`` enclose all bounds that are or will be there.  A row above them all
+    is nobody's partner; nor is one below them all that has a better one below them all, with a
     ``sure`` end, which ends no earlier.
     """
     keep: Mask = value <= greatest

@@ -1,13 +1,13 @@
 """ASOF JOIN: each left row with its nearest right row, in every snapshot.
 
 Every left row has a *bound* and every right row a *value*, integers made of the two compared
-expressions so that ``left OPERATOR right`` is ``value <= bound`` and the nearest row is the one with
-the greatest value; ties go to the greatest row by all columns.
+expressions so that ``left OPERATOR right`` is ``value <= bound`` and the nearest row is the one
+with the greatest value; ties go to the greatest row by all columns.
 
-In a slice the left rows that are *touched* are looked at: the new ones, and of the stored ones those
-that die, whose partner dies, or for which a right row was born.  `kernels.nearest.nearest` gives
-their partners from instant to instant.  A result whose end is not known when the slice ends gets a
-holder, and its left row is stored with it until the next time it is touched.
+In a slice the left rows that are *touched* are looked at: the new ones, and of the stored ones
+those that die, whose partner dies, or for which a right row was born.  `kernels.nearest.nearest`
+gives their partners from instant to instant.  A result whose end is not known when the slice ends
+gets a holder, and its left row is stored with it until the next time it is touched.
 
 What need not be stored, given bounds on what is still to come (`_future`):
 
@@ -19,15 +19,15 @@ What need not be stored, given bounds on what is still to come (`_future`):
   is above all bounds, or there is a nearer one, below all bounds, that outlives it.  With
   ``a.t >= b.t``, of the rows older than every left row only the newest of each key stays.
 
-The bounds come from the planner: a ``lag`` promises that the compared value of a row is at least its
-start minus the lag, and the heartbeat says which starts are still to come.  Without such a promise
-both sides are kept as long as they live.
+The bounds come from the planner: a ``lag`` promises that the compared value of a row is at least
+its start minus the lag, and the heartbeat says which starts are still to come.  Without such a
+promise both sides are kept as long as they live.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -82,6 +82,11 @@ class _Left:
     def slice(self, first: int, last: int) -> _Left:
         columns = tuple(c.slice(first, last - first) for c in self.columns)
         return _Left(columns, *(getattr(self, f.name)[first:last] for f in fields(self)[1:]))
+
+    def take(self, at: I64) -> _Left:
+        taken = pa.array(at)
+        columns = tuple(c.take(taken) for c in self.columns)
+        return _Left(columns, *(getattr(self, f.name)[at] for f in fields(self)[1:]))
 
     @staticmethod
     def new(rows: Batch, keys: Keys, bound: I64) -> _Left:
@@ -171,9 +176,7 @@ class AsofJoinOperator(SlicedOperator):
 
     # ---- what comes in
 
-    def _compared(
-        self, port: int, rows: Batch, told: Ends
-    ) -> tuple[Batch, Keys, I64, Batch]:
+    def _compared(self, port: int, rows: Batch, told: Ends) -> tuple[Batch, Keys, I64, Batch]:
         """Return new rows that can have a partner, their keys and values; and the other rows."""
         rows = Batch(rows.columns, rows.start, *_apply(told, rows.end, rows.holder)).drop_ghosts()
         columns = [one_array(evaluate(e, rows.columns, len(rows))) for e in self._keys[port]]
@@ -206,7 +209,7 @@ class AsofJoinOperator(SlicedOperator):
                 touched |= told.lookup(slab.numbers("partner_holder")) < INF
             if new is not None and slab.stats["greatest"] >= new.stats["least"]:
                 keys, value = new.keys, new.numbers("_value")
-                head = group_starts(keys.high, keys.low)
+                head = group_starts(keys.high.view(np.int64), keys.low.view(np.int64))
                 first, last = key_ranges(
                     slab.numbers("_high"), slab.numbers("_low"), keys.take(head)
                 )
@@ -278,18 +281,15 @@ class AsofJoinOperator(SlicedOperator):
         stays = np.flatnonzero(lasts & ~closed)
         if len(stays):
             at = row[stays]
-            same = goes_on[stays]
-            ending = ~is_open[stays]
-            taken = pa.array(at)
+            same, over = goes_on[stays], ~is_open[stays]
             kept.append(
-                _Left(
-                    tuple(c.take(taken) for c in left.columns),
-                    *(getattr(left, f.name)[at] for f in fields(_Left)[1:7]),
-                    np.where(ending, _OVER, partner[stays]),
-                    partner_end[stays],
-                    partner_holder[stays],
-                    np.where(ending, 0, np.where(same, left.shown[at], holder[stays])),
-                    np.where(same, left.shown_until[at], finish[stays]),
+                replace(
+                    left.take(at),
+                    partner=np.where(over, _OVER, partner[stays]),
+                    partner_end=partner_end[stays],
+                    partner_holder=partner_holder[stays],
+                    shown=np.where(over, 0, np.where(same, left.shown[at], holder[stays])),
+                    shown_until=np.where(same, left.shown_until[at], finish[stays]),
                 )
             )
 

@@ -1,7 +1,8 @@
 """Read only what is needed: unused columns are dropped where a stream is scanned.
 
 Columns count for equality in sets, DISTINCT, relation-to-stream operators and ties of ORDER BY and
-of the right side of ASOF JOIN, so everything below those is kept; so is the output of a part that several queries share.
+of the right side of ASOF JOIN, so everything below those is kept; so is the output of a part that
+several queries share.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def _join(
         right_keys=tuple(shift(k, right_places) for k in node.right_keys),
         residual=None if node.residual is None else shift(node.residual, places),
     )
-    return narrow, places
+    return narrow, left_places if node.kind in ("semi", "anti") else places
 
 
 def _asof_join(

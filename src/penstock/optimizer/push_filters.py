@@ -2,7 +2,8 @@
 
 A condition commutes with everything that treats rows one by one, with bag operations, with a join's
 side, with group keys, and with a window by time.  Below a window by rows only a condition on its
-partition columns may go: others would change which rows are counted.
+partition columns may go: others would change which rows are counted.  Of an outer join, only the
+side whose rows are all kept may be restricted: the other one decides where nulls stand.
 
 A condition that can fail, such as a division, must not meet rows that would not have reached it: it
 stays above what drops rows, and behind a condition that stays.
@@ -148,8 +149,11 @@ def _into_scan(node: algebra.Scan, parts: list[Expr]) -> Node:
 
 def _below_join(node: algebra.Join, parts: list[Expr], shared: frozenset[Node]) -> Node:
     width = len(node.left.schema)
-    left = [p for p in parts if all(c < width for c in columns_of(p))]
-    right = [p for p in parts if p not in left and all(c >= width for c in columns_of(p))]
+    left, right = [], []
+    if node.kind not in ("right", "full"):
+        left = [p for p in parts if all(c < width for c in columns_of(p))]
+    if node.kind in ("inner", "right"):
+        right = [p for p in parts if p not in left and all(c >= width for c in columns_of(p))]
     both = [p for p in parts if p not in left and p not in right]
     to_right = {width + i: i for i in range(len(node.right.schema))}
     joined = replace(
@@ -157,7 +161,7 @@ def _below_join(node: algebra.Join, parts: list[Expr], shared: frozenset[Node]) 
         left=_push(node.left, left, shared),
         right=_push(node.right, [shift(p, to_right) for p in right], shared),
     )
-    if not both:
-        return joined
+    if not both or node.kind != "inner":
+        return _keep(joined, both)
     known = [] if node.residual is None else conjuncts(node.residual)
     return replace(joined, residual=conjunction(known + both))

@@ -5,11 +5,11 @@ run, or one made in this micro-batch, which `save` will store.  Its columns are 
 ``_low``, ``_value``, ``_start``, ``_end``, ``_holder``, ``_number`` (unique in the stock) and those
 that the owner of the stock adds.
 
-Rows go away in three ways: their end passes; their holder is told (`Stock.hear`); or the owner takes
-them out (`Stock.take_out`).  The last two leave the table as it is: the numbers of such rows are
-stored beside the slabs, and a slab is rewritten when they are its majority.  Slabs are merged as the
-strategy says, and whenever rows are written the owner may throw out those that are of no use any
-more.  So the cost of a turn follows what comes and goes, not what stays.
+Rows go away in three ways: their end passes; their holder is told (`Stock.hear`); or the owner
+takes them out (`Stock.take_out`).  The last two leave the table as it is: the numbers of such rows
+are stored beside the slabs, and a slab is rewritten when they are its majority.  Slabs are merged
+as the strategy says, and whenever rows are written the owner may throw out those that are of no use
+any more.  So the cost of a turn follows what comes and goes, not what stays.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Slab:
     @cached_property
     def ladder(self) -> Ladder:
         """The slab as it can be searched in this turn."""
-        names = ("_high", "_low", "_value", "_start")
-        return Ladder(*(self.numbers(name) for name in names), self.end)
+        value, start = self.numbers("_value"), self.numbers("_start")
+        return Ladder(self.keys.high, self.keys.low, value, start, self.end)
 
     def take(self, at: I64, width: int) -> list[pa.Array]:
         """Return the values of some rows."""
