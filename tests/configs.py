@@ -47,6 +47,8 @@ CONFIGS = (
     Hostile("blocks of three rows", cuts=2, settings={"block.rows": 3}),
     Hostile("joined on arrival", cuts="row", settings={"join.buffer": "output"}),
     Hostile("joined on arrival, shuffled", cuts=5, settings={"join.buffer": "output"}, shuffle=4),
+    Hostile("one operator for many inputs", cuts=4, settings={"join.multiway": "always"}),
+    Hostile("joins in cascades", cuts=4, shards=2, settings={"join.multiway": "never"}),
     Hostile("every pair tested", settings={"join.index": False}),
 )
 

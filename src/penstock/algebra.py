@@ -99,6 +99,7 @@ class Project:
 
 
 JOIN_KINDS = ("inner", "left", "right", "full", "semi", "anti")
+JOIN_HINTS = ("", "multiway", "cascade")
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Join:
     side with equal keys for which the residual is true: *inner* gives every pair of partners;
     *left*, *right* and *full* also the rows of that side (of both) without a partner, with nulls
     for the other; *semi* the left rows with a partner, *anti* those without, left columns only.
+    ``hint`` says how joins of three or more inputs are to be made; it changes no answer.
     """
 
     left: Node
@@ -118,6 +120,7 @@ class Join:
     right_keys: tuple[Expr, ...]
     residual: Expr | None = None
     kind: str = "inner"
+    hint: str = ""
 
     def __post_init__(self) -> None:
         for a, b in zip(self.left_keys, self.right_keys, strict=True):
@@ -125,6 +128,8 @@ class Join:
                 raise QueryError(f"join keys must have one type, got {a.type} and {b.type}")
         if self.kind not in JOIN_KINDS:
             raise QueryError(f"a join must be one of {', '.join(JOIN_KINDS)}, got {self.kind!r}")
+        if self.hint not in JOIN_HINTS:
+            raise QueryError(f"a hint must be one of {', '.join(JOIN_HINTS)}, got {self.hint!r}")
 
     @property
     def schema(self) -> Schema:

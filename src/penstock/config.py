@@ -106,6 +106,17 @@ SETTINGS: tuple[Setting, ...] = (
         "every pair is tested.",
     ),
     Setting(
+        "join.multiway",
+        "auto",
+        "str",
+        "Whether an inner join of three or more inputs is made by one operator, where one order of "
+        "each input serves all conditions, or by a cascade of joins of two. `auto` takes the "
+        "cascade where its first join was measured to be selective, where another query needs a "
+        "part of it, and where a table is joined. The hint `/*+ MULTIWAY */` or `/*+ CASCADE */` "
+        "after SELECT goes before it; a query that runs stays as it is.",
+        ("auto", "always", "never"),
+    ),
+    Setting(
         "scheduler",
         "topological",
         "str",

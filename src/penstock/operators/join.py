@@ -48,6 +48,7 @@ from penstock.kernels.layouts import layout_of
 from penstock.kernels.places import EQUAL, Equal, EqualBand, Place
 from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array, to_mask
 from penstock.operators.base import SlicedOperator
+from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
 from penstock.runs.pending import Pending
 from penstock.runs.side import Children, Piece, Side
@@ -248,7 +249,7 @@ class JoinOperator(SlicedOperator):
         """Return the new rows that can meet anything, with what was told about them applied."""
         end, holder = rows.end, rows.holder
         if len(told):
-            end, holder = _apply(told, end, holder)
+            end, holder = applied(told, end, holder)
         rows = Batch(rows.columns, rows.start, end, holder).drop_ghosts()
         keys = [one_array(evaluate(key, rows.columns, len(rows))) for key in self._keys[port]]
         usable: Mask | None = None
@@ -309,7 +310,7 @@ class JoinOperator(SlicedOperator):
         holder: I64 = piece.numbers("_holder")[at]
         if piece.stats["dead"]:
             end[self._sides[port].told.has(holder)] = self.since
-        return _apply(told, end, holder)
+        return applied(told, end, holder)
 
     def _test(self, left: Piece, in_left: I64, right: Piece, in_right: I64) -> Mask:
         """Evaluate the residual on pairs, taking only the columns it reads."""
@@ -330,43 +331,9 @@ class JoinOperator(SlicedOperator):
     def _holders(
         self, left: I64 | None, right: I64 | None, shared: bool, end: I64, until: int
     ) -> I64:
-        """Return the holder of each result; two open parents get a child.
-
-        Results of the same two parents share their child; unless holders are ``shared`` by several
-        rows of a side, there are none.
-        """
-        if left is None or right is None:
-            one = right if left is None else left
-            if one is None:
-                return np.zeros(len(end), np.int64)
-            return np.where(end <= until, 0, one)
-        holder = np.where(end <= until, 0, np.where(left == 0, right, left))
-        both = np.flatnonzero((holder != 0) & (right != 0) & (left != right) & (left != 0))
-        if len(both) == 0:
-            return holder
-        if not shared:
-            child = self.context.new_holders(len(both))
-            holder[both] = child
-            self._children.add(left[both], right[both], child, end[both])
-            return holder
-        order = both[np.lexsort((right[both], left[both]))]
-        left, right = left[order], right[order]
-        new = np.ones(len(order), bool)
-        new[1:] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
-        first = np.flatnonzero(new)
-        child = self.context.new_holders(len(first))
-        holder[order] = child[np.cumsum(new) - 1]
-        over = np.maximum.reduceat(end[order], first)
-        self._children.add(left[first], right[first], child, over)
-        return holder
-
-
-def _apply(told: Ends, end: I64, holder: I64) -> tuple[I64, I64]:
-    """Return ends and holders of rows after what was told: a told row is determined."""
-    if len(told) == 0:
-        return end, holder
-    known = told.lookup(holder)
-    return np.minimum(end, known), np.where(known < INF, 0, holder)
+        """Return the holder of each result; two open parents get a child."""
+        children, new_holders = self._children, self.context.new_holders
+        return joint_holders(left, right, shared, end, until, children, new_holders)
 
 
 def _family(kind: pa.DataType) -> str:

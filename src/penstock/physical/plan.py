@@ -102,6 +102,8 @@ class PhysicalNode:
     arguments: tuple[Any, ...] = ()
     inputs: tuple[Input, ...] = ()
     pattern: str = ""
+    meaning: str = ""
+    """Of a join: what it computes, whatever the time from which its query sees the streams."""
 
     def build(self) -> Operator:
         assert self.operator is not None

@@ -6,7 +6,8 @@ must be distributed, and so where exchanges stand, is the business of `penstock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
@@ -32,6 +33,7 @@ from penstock.physical.asof import asof_join
 from penstock.physical.graph import Graph, after, all_columns, reachable, relaxed
 from penstock.physical.join_kinds import join_of_kind
 from penstock.physical.joins import Joined, prepared, with_key_columns
+from penstock.physical.multiway import Surroundings, meaning_of, multiway
 from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
 
 
@@ -49,13 +51,25 @@ class Query:
     batch: int = 0
 
 
-def plan(queries: Sequence[Query], config: Config, numbers: dict[str, int]) -> PhysicalPlan:
-    """Plan all queries of a group together. ``numbers`` are those given to digests before."""
-    planner = Planner(config, dict(numbers))
+def plan(
+    queries: Sequence[Query],
+    config: Config,
+    numbers: dict[str, int],
+    measured: Mapping[str, float] | None = None,
+) -> PhysicalPlan:
+    """Plan all queries of a group together. ``numbers`` are those given to digests before.
+
+    ``measured`` are results per row of joins that run (`penstock.physical.multiway.measured`).
+    """
+    planner = Planner(config, dict(numbers), measured)
     answers = []
-    for query in queries:
+    nameless = [canonical(query.plan) for query in queries]
+    for query, whole in zip(queries, nameless, strict=True):
         planner.since, planner.batch = query.since, query.batch
-        node = planner.lower(canonical(query.plan))
+        planner.announce(whole)
+    for query, whole in zip(queries, nameless, strict=True):
+        planner.since, planner.batch = query.since, query.batch
+        node = planner.lower(whole)
         mode = query.mode if not algebra.is_stream(query.plan) else "stream"
         answers.append(Answer(query.name, planner.output(query.name, node, mode), mode))
     return reachable(
@@ -66,15 +80,33 @@ def plan(queries: Sequence[Query], config: Config, numbers: dict[str, int]) -> P
 class Planner(Graph):
     """A graph that knows how to lower logical nodes into itself."""
 
-    def __init__(self, config: Config, numbers: dict[str, int]) -> None:
+    def __init__(
+        self, config: Config, numbers: dict[str, int], measured: Mapping[str, float] | None = None
+    ) -> None:
         super().__init__(config, numbers)
         self._memo: dict[tuple[Node, int | None, int], int] = {}
+        self._joins: Counter[tuple[Node, int | None, int]] = Counter()
+        self.around = Surroundings(
+            self.lower,
+            lambda join: _join_of_two(join, self),
+            frozenset(numbers),
+            lambda join: self._joins[join, self.since, self.batch],
+            measured or {},
+        )
+
+    def announce(self, node: Node) -> None:
+        """Count the joins of a query, before any is lowered."""
+        joins = {n for n in algebra.walk(node) if isinstance(n, algebra.Join)}
+        self._joins.update((n, self.since, self.batch) for n in joins)
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
         key = (node, self.since, self.batch)
         if key not in self._memo:
             self._memo[key] = lower(node, self)
+            if isinstance(node, algebra.Join):
+                at = self._memo[key]
+                self.nodes[at] = replace(self.nodes[at], meaning=meaning_of(node))
         return self._memo[key]
 
 
@@ -157,6 +189,10 @@ def _(node: algebra.Project, planner: Planner) -> int:
 
 @lower.register
 def _(node: algebra.Join, planner: Planner) -> int:
+    return multiway(planner, node, planner.around)
+
+
+def _join_of_two(node: algebra.Join, planner: Planner) -> int:
     sides = prepared(planner, node, planner.lower(node.left), planner.lower(node.right))
     return join_of_kind(planner, node, *sides)
 
