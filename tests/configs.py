@@ -49,6 +49,7 @@ CONFIGS = (
     Hostile("joined on arrival, shuffled", cuts=5, settings={"join.buffer": "output"}, shuffle=4),
     Hostile("one operator for many inputs", cuts=4, settings={"join.multiway": "always"}),
     Hostile("joins in cascades", cuts=4, shards=2, settings={"join.multiway": "never"}),
+    Hostile("keys shared by three shards", cuts=4, shards=5, settings={"join.split": 3}),
     Hostile("every pair tested", settings={"join.index": False}),
 )
 

@@ -164,6 +164,7 @@ def hostile_settings() -> st.SearchStrategy:
             "panes": st.booleans(),
             "join.buffer": st.sampled_from(["input", "output"]),
             "join.index": st.booleans(),
+            "join.split": st.sampled_from([1, 2, 9]),
             "join.multiway": st.sampled_from(["always", "never"]),
         },
     )

@@ -99,6 +99,15 @@ SETTINGS: tuple[Setting, ...] = (
         ("auto", "input", "output"),
     ),
     Setting(
+        "join.split",
+        1,
+        "int",
+        "Shards that share the rows of one join key, for keys so frequent that one shard is too "
+        "busy with them: rows of the left side go to one of them, rows of the right side to all. "
+        "It belongs to the plan: a checkpoint is continued with the value it was made with.",
+        least=1,
+    ),
+    Setting(
         "join.index",
         True,
         "bool",

@@ -1,8 +1,9 @@
 """Joins to physical operators: how the inputs are distributed, and which operator joins them.
 
-With keys, equal keys meet in one shard.  Without, each left row has one shard that owns it, and
-right rows are copied to every shard in which they may have a partner: so every pair is made exactly
-once, and all partners of a left row are where the row is.
+With keys, equal keys meet in one shard, or in the several that share a key (`join.split`).  Without
+keys, each left row has one shard that owns it, and right rows are copied to every shard in which
+they may have a partner: so every pair is made exactly once, and all partners of a left row are
+where the row is.
 
 * A condition that bounds differences at both ends (a band, points that are near) cuts space into
   cells a few times as wide as its reach: right rows go to one shard, near a border to two or more.
@@ -22,7 +23,7 @@ from penstock.kernels.places import EQUAL, Anywhere, Band, Equal, EqualBand, Nea
 from penstock.operators.join import JoinOperator
 from penstock.operators.project import ProjectOperator
 from penstock.physical.graph import Graph, aligned, translate, usable
-from penstock.physical.plan import COPIES, OWNED, SINGLE, Cells, Exchange
+from penstock.physical.plan import COPIES, OWNED, SINGLE, Cells, Exchange, Shared
 from penstock.physical.predicates import Recognised, recognise, sharpened
 
 _COPYING_KINDS = ("inner", "left", "right", "semi", "anti")
@@ -178,6 +179,9 @@ def distributions(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
         return _without_keys(left, right)
     if not left.keys:
         return [SINGLE, SINGLE]
+    ways = graph.config["join.split"]
+    if ways > 1 and left.copied:
+        return [Shared("shared", left.keys, ways), Shared("shared", right.keys, ways, True)]
     if aligned(have_left, left.keys, have_right, right.keys):
         assert have_left is not None
         assert have_right is not None

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from penstock.kernels.cells import owners, reached
 from penstock.kernels.keys import hash_columns
-from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
-from penstock.physical.plan import Cells, Exchange, PhysicalPlan
+from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Heartbeat, Message
+from penstock.physical.plan import Cells, Exchange, PhysicalPlan, Shared
 
 ROWS, ENDS, BEAT, REPORT, SOURCE = 0, 1, 2, 3, 4
 REPORT_STAGE = 1 << 20
@@ -124,15 +124,36 @@ def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, 
             if len(index):
                 yield shard, batch.take(index)
         return
+    if isinstance(exchange, Shared):
+        yield from _shared(batch, keys, exchange, shards)
+        return
     if isinstance(exchange, Cells):
         shard_of = owners(keys, exchange.widths, len(batch), shards)
     elif exchange.kind == "owned":
-        whole = [*batch.columns, pa.array(batch.start)]
-        shard_of = hash_columns(whole, len(batch)).shard(shards)
+        shard_of = _of_rows(batch, shards)
     else:
         shard_of = hash_columns(keys, len(batch)).shard(shards)
     for shard in range(shards):
         index = np.flatnonzero(shard_of == shard)
+        if len(index):
+            yield shard, batch.take(index)
+
+
+def _of_rows(batch: Batch, ways: int) -> I64:
+    """Return one of some ways for each row, by all that it is."""
+    return hash_columns([*batch.columns, pa.array(batch.start)], len(batch)).shard(ways)
+
+
+def _shared(
+    batch: Batch, keys: list[pa.Array], exchange: Shared, shards: int
+) -> Iterator[tuple[int, Batch]]:
+    """Cut a batch where several shards share a key."""
+    ways = min(exchange.ways, shards)
+    home = hash_columns(keys, len(batch)).shard(shards)
+    way = None if exchange.copied else _of_rows(batch, ways)
+    for shard in range(shards):
+        distance = (shard - home) % shards
+        index = np.flatnonzero(distance < ways if way is None else distance == way)
         if len(index):
             yield shard, batch.take(index)
 

@@ -53,6 +53,20 @@ class Cells(Exchange):
         return f"cells({sides}{', with neighbours' if self.below else ''})"
 
 
+@dataclass(frozen=True)
+class Shared(Exchange):
+    """By key, but a key has ``ways`` shards: rows of one side stand in one of them, by the whole
+    row, and rows of the other side are ``copied`` to all of them.
+    """
+
+    ways: int = 1
+    copied: bool = False
+
+    def __str__(self) -> str:
+        keys = ", ".join(f"#{k}" for k in self.keys)
+        return f"hash({keys}, {'copies in' if self.copied else 'one of'} {self.ways} shards)"
+
+
 SINGLE = Exchange("single")
 SPREAD = Exchange("spread")
 OWNED = Exchange("owned")
@@ -171,10 +185,10 @@ class PhysicalPlan:
     def by_key(self, channel: int) -> str | None:
         """Return what a channel carries, as digest and keys, if its rows are spread by keys."""
         target = self.channels[channel]
-        owned = isinstance(target.exchange, Cells) and not target.exchange.below
-        if target.exchange.kind != "hash" and not owned:
-            return None
-        return f"{self.nodes[target.producer].digest} {target.exchange}"
+        match target.exchange:
+            case Exchange("hash") | Cells(below=()) | Shared(copied=False):
+                return f"{self.nodes[target.producer].digest} {target.exchange}"
+        return None
 
     def users(self) -> dict[int, set[str]]:
         """Return the names of the queries that need each node, by its position."""
