@@ -185,11 +185,15 @@ def test_semi_and_anti_joins_meet_each_key_once() -> None:
     for kind, extra, names in (
         ("SEMI", "", ["Join", "Distinct"]),
         ("ANTI", "", ["Join", "Distinct"]),
+        ("ANTI", " AND s.x < 3", ["Join", "Distinct"]),
         ("SEMI", " AND s.x < r.x", ["Join"]),
+        ("ANTI", " AND s.x < r.x", ["Join"]),
     ):
         plan = optimized(text.format(kind, extra))
         found = [type(n).__name__ for n in walk(plan)]
         assert [n for n in found if n in ("Join", "Distinct")] == names
+    plan = optimized("SELECT k FROM s [NOW] WHERE NOT EXISTS (SELECT 1 FROM r [RANGE 5])")
+    assert [type(n).__name__ for n in walk(plan)][:4] == ["Join", "Window", "Scan", "Distinct"]
 
 
 def test_unknown_types_meet() -> None:

@@ -153,6 +153,15 @@ OPERATORS = {
     "WHERE LEVENSHTEIN(s.k, r.k) <= 1",
     "self_band": "SELECT a.x, b.x AS z FROM s [RANGE 4] a, s [RANGE 4] b "
     "WHERE a.x - b.x BETWEEN 1 AND 3",
+    "left_join": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 5] LEFT JOIN r [ROWS 4] ON s.k = r.k",
+    "right_join": "SELECT k, s.x, r.x AS z FROM s [ROWS 3] RIGHT JOIN r [RANGE 6] USING (k)",
+    "full_join": "SELECT k, s.x, r.x AS z FROM s [RANGE 4] FULL JOIN r [SESSION 3] USING (k)",
+    "left_theta": "SELECT s.x, q.x AS z FROM s [RANGE 4] LEFT JOIN q [RANGE 4] ON s.x < q.x",
+    "semi_join": "SELECT * FROM s [RANGE 5] SEMI JOIN r [RANGE 5] ON s.k = r.k AND s.x < r.x",
+    "in": "SELECT k, x FROM s [RANGE 5] WHERE x IN (SELECT x FROM r [ROWS 5])",
+    "not_in": "SELECT k, x FROM s [RANGE 5] WHERE x NOT IN (SELECT x FROM r [RANGE 2])",
+    "not_exists": "SELECT k, x FROM s [PARTITION BY k ROWS 2] WHERE NOT EXISTS "
+    "(SELECT 1 FROM r [RANGE 4] WHERE r.k = s.k AND r.x >= s.x)",
     "computed_key": "SELECT s.x, r.x AS z FROM s [RANGE 4] JOIN r [RANGE 4] ON s.x + 1 = r.x",
     "two_keys": "SELECT s.k, s.y FROM s [RANGE 9] JOIN r [ROWS 9] ON s.k = r.k AND s.x = r.x",
     "table": "SELECT s.k, d.x FROM s [RANGE 4] JOIN d ON s.k = d.k WHERE s.x < d.x",

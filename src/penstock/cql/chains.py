@@ -152,18 +152,12 @@ def in_order(plan: Node, place: dict[int, int]) -> Node:
     return Project(plan, exprs, tuple(f.name for f in fields))
 
 
-def attach(
-    kind: str,
-    left: Node,
-    right: Node,
-    parts: Sequence[Expr],
-    keys: Sequence[tuple[Expr, Expr]] = (),
-) -> Join:
-    """Return a join; ``parts`` are over both sides, ``keys`` are pairs, each over its own side."""
+def attach(kind: str, left: Node, right: Node, parts: Sequence[Expr]) -> Join:
+    """Return a join on conditions over both sides."""
     width = len(left.schema)
     to_right = {width + i: i for i in range(len(right.schema))}
     filters: dict[str, list[Expr]] = {"left": [], "right": []}
-    pairs = list(keys)
+    pairs: list[tuple[Expr, Expr]] = []
     residual: list[Expr] = []
     for part in parts:
         sides = _sides(part, width)

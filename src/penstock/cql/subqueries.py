@@ -29,7 +29,7 @@ from penstock.algebra import Aggregate, Filter, Node, Project
 from penstock.cql.chains import attach
 from penstock.cql.source import Source
 from penstock.cql.syntax import Query, Scalar, Span, span_of
-from penstock.expr.functions import coerce, resolve_call, resolve_case
+from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Call, Column, Expr, Literal, shift
 from penstock.expr.types import BOOLEAN
 
@@ -130,30 +130,22 @@ def restrict(
         with source.at(condition.span):
             equal.append(resolve_call("eq", [mine, shift(theirs, places)]))
     if not condition.negated:
-        return _ask("semi", plan, partners.node, linked + equal)
+        return attach("semi", plan, partners.node, linked + equal)
     if not values:
-        return _ask("anti", plan, partners.node, linked)
+        return attach("anti", plan, partners.node, linked)
     if len(values) > 1:  # unknown unless some column differs
         perhaps = [resolve_call("coalesce", [e, _TRUE]) for e in equal]
-        return _ask("anti", plan, partners.node, linked + perhaps)
+        return attach("anti", plan, partners.node, linked + perhaps)
     known = _known(partners.facts)
-    plan = _ask("anti", plan, partners.node, linked + equal)
+    plan = attach("anti", plan, partners.node, linked + equal)
     theirs = partners.values[0]
     if _may_be_null(theirs, known) and not _counts(partners.node, theirs):
         nulls = Filter(partners.node, resolve_call("is_null", [theirs]))
-        plan = _ask("anti", plan, nulls, linked)
+        plan = attach("anti", plan, nulls, linked)
     if _may_be_null(values[0], _known(facts)):
-        missing = resolve_case([(resolve_call("is_null", [values[0]]), _TRUE)])
-        plan = attach("anti", plan, partners.node, linked, [(coerce(missing, BOOLEAN), _TRUE)])
+        missing = resolve_call("is_null", [values[0]])
+        plan = attach("anti", plan, partners.node, [*linked, missing])
     return plan
-
-
-def _ask(kind: str, plan: Node, partners: Node, parts: Sequence[Expr]) -> Node:
-    """Return a semi or anti join; without any condition, all rows have one key."""
-    joined = attach(kind, plan, partners, parts)
-    if joined.left_keys or joined.residual is not None:
-        return joined
-    return attach(kind, plan, partners, parts, [(_TRUE, _TRUE)])
 
 
 def _known(facts: Iterable[Expr]) -> set[Expr]:
