@@ -134,11 +134,7 @@ def timed(draw: Any) -> Script:
     return script
 
 
-@settings(max_examples=MANY, deadline=None)
-@given(timed(), OPERATORS, KINDS, st.booleans(), st.booleans())
-def test_promises_change_nothing(script, operator, kind, left, right):
-    lags = (2 if left else None, 2 if right else None)
-
+def check_timed(script: Script, operator: str, kind: str, lags: tuple) -> None:
     def make() -> AsofJoinOperator:
         return AsofJoinOperator(TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, kind, *lags)
 
@@ -146,6 +142,30 @@ def test_promises_change_nothing(script, operator, kind, left, right):
         return answer(script.snapshot(0, time), script.snapshot(1, time), 2, operator, kind)
 
     slices.check(make, TYPES, script, expected)
+
+
+LAGS = st.sampled_from([None, 2, 3])
+
+
+@settings(max_examples=MANY, deadline=None)
+@given(timed(), OPERATORS, KINDS, LAGS, LAGS)
+def test_promises_change_nothing(script, operator, kind, left, right):
+    check_timed(script, operator, kind, (left, right))
+
+
+@pytest.mark.parametrize("lags", [(None, 2), (2, None), (2, 2)])
+@pytest.mark.parametrize("operator", ["ge", "gt", "le", "lt"])
+def test_a_crowd_with_promises(operator, lags):
+    """Half the rows of both sides have holders of their own, told when a partner needs them."""
+
+    def values(chance: random.Random) -> tuple:
+        return chance.choice("abcdef"), chance.choice((0.0, 1.0)), chance.randrange(3)
+
+    script = slices.crowd(values, 2, len(operator) * 7 + sum(lag or 5 for lag in lags))
+    for row in (row for rows in script.ports for row in rows):
+        row.values = (*row.values[:2], row.start - row.values[2])
+    for seed in range(3):
+        check_timed(Script(script.ports, script.told, seed), operator, "inner", lags)
 
 
 def beat(
@@ -177,6 +197,19 @@ def test_a_tie_that_comes_as_late_as_the_lag_allows():
     found = beat("le", "inner", 2, [Row(("a", 0.0, 0), 1, 9)], right)
     assert list(found.snapshot(4)) == [("a", 0.0, 0, "a", 1.0, 3)]
     assert list(found.snapshot(5)) == [("a", 0.0, 0, "a", 2.0, 3)]
+
+
+def test_a_row_strictly_before_is_not_let_go_for_one_at_the_same_time():
+    right = [Row(("a", 1.0, 4), 4, INF), Row(("a", 1.0, 5), 4, INF)]
+    found = beat("gt", "inner", 0, [Row(("a", 0.0, 5), 5, 9)], right)
+    assert list(found.snapshot(5)) == [("a", 0.0, 5, "a", 1.0, 4)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_row_is_not_let_go_for_one_that_may_die_any_time(seed):
+    right = [Row(("a", 0.0, 1), 1, INF), Row(("a", 0.0, 2), 2, INF, 7)]
+    script = Script([[Row(("a", 0.0, 8), 8, 12)], right], {7: 6}, seed)
+    check_timed(script, "ge", "inner", (0, 0))
 
 
 def test_the_least_number_is_greater_than_none():
