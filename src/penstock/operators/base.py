@@ -28,7 +28,8 @@ class Context:
     """What an operator is given when it is opened.
 
     ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest
-    time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
+    time seen in the data.  ``block`` bounds the rows of one output batch of an expansion,
+    ``memory`` the bytes of operators that work in external memory.
     """
 
     state: State
@@ -37,6 +38,7 @@ class Context:
     now: int = MIN_TIME
     merging: Merging = field(default_factory=Merging)
     block: int = 1 << 18
+    memory: int = 256 << 20
 
     def new_holders(self, count: int) -> I64:
         """Return ``count`` holder numbers never used before, ascending."""

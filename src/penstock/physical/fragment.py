@@ -61,7 +61,8 @@ class Fragment:
             state = State(storage, states.get(node.digest))
             operator = node.build()
             now = max((times.get(s, MIN_TIME) for s in plan.streams_below(at)), default=MIN_TIME)
-            operator.open(Context(state, node.number, shard, now, merging, config["block.rows"]))
+            block, memory = config["block.rows"], config["join.memory"]
+            operator.open(Context(state, node.number, shard, now, merging, block, memory))
             self._operators[at], self._states[at] = operator, state
             self.seconds[at], self.rows_out[at] = 0.0, 0
             for port, source in enumerate(node.inputs):

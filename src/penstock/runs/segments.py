@@ -91,8 +91,19 @@ class SegmentStorage:
     def read(self, place: dict[str, Any]) -> pa.Table:
         """Return the table at a place, one chunk per column."""
         if place["file"] == self.file:
-            return self._fresh[place["offset"]]
+            fresh = self._fresh.get(place["offset"])
+            return self.fetch(place) if fresh is None else fresh
         return read_segment(self.folder, place)
+
+    def fetch(self, place: dict[str, Any]) -> pa.Table:
+        """Return the table at a place, read and not mapped, also from the unfinished segment."""
+        if place["file"] == self.file and self._sink is not None:
+            self._sink.flush()
+        return fetch_segment(self.folder, place)
+
+    def forget(self, place: dict[str, Any]) -> None:
+        """Keep no memory for a table that was written: it is read from the file."""
+        self._fresh.pop(place["offset"], None)
 
     def close(self) -> None:
         """Finish the segment: from now on it can be read by others."""
@@ -165,6 +176,22 @@ def read_segment(folder: str, place: dict[str, Any]) -> pa.Table:
             f"checkpoint is damaged"
         ) from error
     return table if table.num_rows == 0 else table.combine_chunks()
+
+
+def fetch_segment(folder: str, place: dict[str, Any]) -> pa.Table:
+    """Read one run of a segment into memory of its own."""
+    path = str(Path(folder, place["file"]))
+    try:
+        with open(path, "rb") as file:
+            file.seek(place["offset"])
+            section = pa.py_buffer(file.read(place["length"]))
+        _check(path, place, section)
+        return pa.ipc.open_stream(section).read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise StateError(
+            f"the run at {place['offset']} of {path} must be an Arrow stream, got: {error}; the "
+            f"checkpoint is damaged"
+        ) from error
 
 
 def _check(path: str, place: dict[str, Any], section: pa.Buffer) -> None:

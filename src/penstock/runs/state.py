@@ -38,6 +38,17 @@ class Run:
             self._table = self._storage.read(self.place)
         return self._table.slice(self.skipped) if self.skipped else self._table
 
+    def fetch(self) -> pa.Table:
+        """Return the rows read into memory of their own; nothing but the caller keeps them."""
+        assert self._storage is not None
+        table = self._storage.fetch(self.place)
+        return table.slice(self.skipped) if self.skipped else table
+
+    def forget(self) -> None:
+        """Let go of the rows of a run that was just written: they are in the storage."""
+        assert self._storage is not None
+        self._storage.forget(self.place)
+
     def __len__(self) -> int:
         return self.rows - self.skipped
 
@@ -59,6 +70,12 @@ class Storage(Protocol):
     def read(self, place: dict[str, Any]) -> pa.Table:
         """Return the table at a place."""
 
+    def fetch(self, place: dict[str, Any]) -> pa.Table:
+        """Return the table at a place, read and not mapped: memory is free when it is let go."""
+
+    def forget(self, place: dict[str, Any]) -> None:
+        """Keep no memory for a table that was written."""
+
 
 class MemoryStorage:
     """Runs in memory, for unit tests and experiments."""
@@ -72,6 +89,12 @@ class MemoryStorage:
 
     def read(self, place: dict[str, Any]) -> pa.Table:
         return self.tables[place["index"]]
+
+    def fetch(self, place: dict[str, Any]) -> pa.Table:
+        return self.read(place)
+
+    def forget(self, place: dict[str, Any]) -> None:
+        """Memory is all there is."""
 
 
 class State:
