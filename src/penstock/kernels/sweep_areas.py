@@ -256,6 +256,26 @@ class Tuples:
         return len(self.at)
 
 
+@dataclass
+class Learned:
+    """How many partners combinations that began at one input found in each other input."""
+
+    asked: F64
+    found: F64
+
+    @staticmethod
+    def nothing(inputs: int) -> Learned:
+        return Learned(np.ones((inputs, inputs)), np.ones((inputs, inputs)))
+
+    def order(self, port: int, others: Sequence[int]) -> list[int]:
+        """Return the inputs to be asked, fewest partners first."""
+        return sorted(others, key=lambda j: self.found[port, j] / self.asked[port, j])
+
+    def faded(self) -> Learned:
+        """Return the same with half the weight, so that what is newer counts more."""
+        return Learned(self.asked / 2, self.found / 2)
+
+
 class Sweep:
     """One synchronised pass over all inputs.
 
@@ -266,14 +286,18 @@ class Sweep:
     """
 
     def __init__(
-        self, inputs: int, block: int, since: int | None = None, families: bool = False
+        self,
+        inputs: int,
+        block: int,
+        since: int | None = None,
+        families: bool = False,
+        learned: Learned | None = None,
     ) -> None:
         self.areas = [SweepArea() for _ in range(inputs)]
         self._block = block
         self._since = since
         self._families = families
-        self.asked = np.ones((inputs, inputs))
-        self.found = np.ones((inputs, inputs))
+        self.learned = learned or Learned.nothing(inputs)
 
     @property
     def nbytes(self) -> int:
@@ -320,7 +344,7 @@ class Sweep:
                     old[j] = _Index.of(rows, np.flatnonzero(rest), self.areas[j].carried)
             if any(j > port and len(old[j].where) == 0 for j in asked):
                 continue
-            asked.sort(key=lambda j: self.found[port, j] / self.asked[port, j])
+            asked = self.learned.order(port, asked)
             path = [(j, old[j] if j > port else everything[j]) for j in asked]
             yield from self._extend(self._single(port, everything[port], mine), port, path)
 
@@ -347,7 +371,7 @@ class Sweep:
         if not rest:
             first = np.where(tuples.recent, first, np.maximum(first, index.carried))
         some = np.flatnonzero(first < last)
-        self.asked[port, j] += len(tuples)
+        self.learned.asked[port, j] += len(tuples)
         for owner, position in expanded(first[some], last[some], self._block):
             owner = some[owner]
             keep = index.reach[position] >= tuples.at[owner]
@@ -366,7 +390,7 @@ class Sweep:
             if len(kept) == 0:
                 continue
             owner, position, family = owner[kept], position[kept], family[kept]
-            self.found[port, j] += len(kept)
+            self.learned.found[port, j] += len(kept)
             members = {i: at[owner] for i, at in tuples.members.items()}
             members[j] = index.where[position]
             longer = Tuples(

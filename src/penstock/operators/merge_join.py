@@ -18,11 +18,11 @@ input for which the place and the residual hold, valid while all of them are.
   short as a window, and merges next with runs of its own length: the tree is skewed.
 * Elsewhere families are merged input by input, without a join.
 
-Strategies: *maxfanin* merges when ``fan_in`` families of one length have gathered; *greedy* makes
-a step at every heartbeat that brought enough rows; *load* takes the first while the memory would be
-full within `_PATIENCE` heartbeats at the rate of the last one, and the second otherwise.  In a
-greedy step the rows in memory take part as a run that is not written yet; only when the memory is
-nearly full, the older half of it goes to the flank, and then the flank is written anew.
+Strategies: *maxfanin* merges only when there are ``fan_in`` families; *greedy* makes a step at every
+heartbeat that brought enough rows; *load* takes the first while the memory would be full within
+`_PATIENCE` heartbeats at the rate of the last one, and the second otherwise.  In a greedy step the
+rows in memory take part as a run that is not written yet; only when the memory is nearly full, the
+older half of it goes to the flank, and then the flank is written anew.
 
 **PMJ** (`ProgressiveMergeJoin`), for finite streams: a family is joined before it is written, and
 families are joined when they are merged, so results come early.  Rows of one family have met; that
@@ -45,7 +45,15 @@ from penstock.errors import InternalError
 from penstock.expr.arrow import evaluate, evaluate_mask
 from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.places import Place
-from penstock.kernels.sweep_areas import Elements, Sweep, Tuples, check_inputs, usable, view_of
+from penstock.kernels.sweep_areas import (
+    Elements,
+    Learned,
+    Sweep,
+    Tuples,
+    check_inputs,
+    usable,
+    view_of,
+)
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message, one_array
 from penstock.operators.base import Context, Operator
 from penstock.runs.merging import Merging
@@ -66,7 +74,7 @@ _PATIENCE = 64
 _NEARLY_FULL = 7 / 8
 _LARGEST_BLOCK = 1 << 20
 _SMALL_RUNS = Merging("greedy")
-_IN_MEMORY, _STORED = 0, 1
+_IN_MEMORY, _STORED = -2, 0
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,7 @@ class MergeJoin(Operator):
         if residual is not None:
             self._residual = shift(residual, {c: i for i, c in enumerate(self._tested)})
         self.work = Work()
+        self._learned = Learned.nothing(self.ports)
 
     def open(self, context: Context) -> None:
         super().open(context)
@@ -234,14 +243,25 @@ class MergeJoin(Operator):
         view = view_of(self._place, port, self._places(port, rows), len(rows))
         return Elements(rows, view, np.full(len(rows), family))
 
-    def _cursor(self, port: int, family: Family, number: int) -> Cursor:
-        """Return a cursor on a stored run, without the rows that are in no later result."""
+    def _cursor(self, port: int, family: Family, number: int, together: int) -> Cursor:
+        """Return a cursor on a stored run, without the rows that are in no later result.
+
+        ``together`` cursors share the memory for reading.
+        """
 
         def read(table: pa.Table) -> Elements:
             rows = rows_of(table)
             return self._elements(port, rows.take(rows.end > self.since), number)
 
-        return Cursor(family.runs[port], read, self.work)
+        share = self._budget.reading // max(1, together)
+        return Cursor(family.runs[port], read, share, self.work)
+
+    def _cursors(self, families: Sequence[Family]) -> list[list[Cursor]]:
+        together = len(families) * self.ports
+        return [
+            [self._cursor(port, family, family.number, together) for family in families]
+            for port in range(self.ports)
+        ]
 
     def _sorted(self, port: int, rows: Sequence[Batch], family: int) -> Elements:
         """Return gathered rows of an input in value order."""
@@ -278,6 +298,10 @@ class MergeJoin(Operator):
                 self.context.state.replace(f"run.{port}", gone, None)
 
     # Results
+
+    def _sweep(self, since: int | None = None, families: bool = False) -> Sweep:
+        self._learned = self._learned.faded()
+        return Sweep(self.ports, self.context.block, since, families, self._learned)
 
     def _results(self, sweep: Sweep, tuples: Tuples) -> Iterator[Batch]:
         """Make result rows of combinations: test the residual, then take the columns."""
@@ -346,21 +370,21 @@ class TemporalMergeJoin(MergeJoin):
         return self.strategy in ("greedy", "always")
 
     def _grow(self) -> Iterator[Message]:
-        """Merge families of one length as soon as there are enough of them.
+        """Merge when there are ``fan_in`` families; the first is the flank.
 
-        Where they are all there is, they are the left flank.
+        The flank takes part when the others together are as long as it is.  Until then the youngest
+        of one length are merged with one another.
         """
-        while self.context.merging.strategy != "never" and self._families:
-            lengths = [self._length(family) for family in self._families]
-            count = len(list(next(groupby(reversed(lengths)))[1]))
-            flank = count == len(lengths)
-            if count < (self._fan_in if flank else self._fan_in * self.ports):
-                return
-            if flank:
-                until = max(self.since, self._families[-1].beat)
-                yield from self._flank(until, write=True, gathered=False)
-            else:
-                self._plain(len(lengths) - count)
+        if self.context.merging.strategy == "never" or len(self._families) < self._fan_in:
+            return
+        lengths = [self._length(family) for family in self._families[1:]]
+        count = len(list(next(groupby(reversed(lengths)))[1]))
+        behind = sum(family.size for family in self._families[1:])
+        if count > 1 and behind < self._families[0].size:
+            self._plain(len(self._families) - count)
+        else:
+            until = max(self.since, self._families[-1].beat)
+            yield from self._flank(until, write=True, gathered=False)
 
     def _length(self, family: Family) -> int:
         """Return the level of the merge tree on which runs of such a length stand."""
@@ -373,7 +397,7 @@ class TemporalMergeJoin(MergeJoin):
         number, beat = self._next_family(), some[-1].beat
         writers = self._writers(number, beat)
         for port, writer in enumerate(writers):
-            cursors = [self._cursor(port, family, _STORED) for family in some]
+            cursors = [self._cursor(port, family, 0, len(some)) for family in some]
             for _, (block,) in merged([cursors], self.work):
                 if block is not None:
                     writer.add(block.rows)
@@ -386,10 +410,7 @@ class TemporalMergeJoin(MergeJoin):
         while len(self._families) > self._fan_in:
             excess = len(self._families) - self._fan_in + 1
             self._plain(len(self._families) - min(excess, self._fan_in * self.ports))
-        cursors = [
-            [self._cursor(port, family, _STORED) for family in self._families]
-            for port in range(self.ports)
-        ]
+        cursors = self._cursors(self._families)
         stay = self._gathered
         if gathered:
             leave, stay = self._divide() if write else ([[] for _ in stay], stay)
@@ -397,7 +418,7 @@ class TemporalMergeJoin(MergeJoin):
                 for rows, family in ((leave[port], _STORED), (stay[port], _IN_MEMORY)):
                     if rows:
                         cursors[port].append(Cursor.of(self._sorted(port, rows, family)))
-        sweep = Sweep(self.ports, self.context.block, self.since)
+        sweep = self._sweep(self.since)
         results = ResultSort(self._budget.results, self.work)
         number = self._next_family() if write else 0
         writers = self._writers(number, until) if write else []
@@ -408,7 +429,7 @@ class TemporalMergeJoin(MergeJoin):
                 if block is None:
                     joined.append(None)
                     continue
-                lasting = (block.rows.end > until) & (block.family == _STORED)
+                lasting = (block.rows.end > until) & (block.family != _IN_MEMORY)
                 live += int(lasting.sum())
                 if write:
                     writers[port].add(block.rows.take(lasting))
@@ -468,7 +489,7 @@ class ProgressiveMergeJoin(MergeJoin):
     def _full(self) -> Iterator[Message]:
         """Join what was gathered, write it, and merge what is complete."""
         blocks = [self._sorted(p, rows, 0) for p, rows in enumerate(self._gathered)]
-        sweep = Sweep(self.ports, self.context.block)
+        sweep = self._sweep()
         for tuples in sweep.advance(blocks, np.inf):
             yield from self._results(sweep, tuples)
         if any(len(block) for block in blocks):
@@ -516,11 +537,8 @@ class ProgressiveMergeJoin(MergeJoin):
         some = self._families[first:upto]
         number = self._next_family()
         writers = [] if last else self._writers(number, MIN_TIME, some[-1].level + 1)
-        cursors = [
-            [self._cursor(port, family, family.number) for family in some]
-            for port in range(self.ports)
-        ]
-        sweep = Sweep(self.ports, self.context.block, families=True)
+        cursors = self._cursors(some)
+        sweep = self._sweep(families=True)
         if len(some) > 1:
             for bound, blocks in merged(cursors, self.work):
                 for writer, block in zip(writers, blocks, strict=bool(writers)):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
 
 from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
+from penstock.kernels.places import Anywhere, Equal
+from penstock.operators.base import Operator
 from penstock.operators.join import JoinOperator
+from penstock.operators.merge_join import ProgressiveMergeJoin, TemporalMergeJoin
 from penstock.operators.project import ProjectOperator
 from penstock.physical.graph import Graph, aligned, translate, usable
 from penstock.physical.plan import SINGLE, Exchange
@@ -40,14 +47,15 @@ def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
         moved = {i: i for i in range(widths[0])}
         moved |= {widths[0] + i: len(types[0]) + i for i in range(widths[1])}
         residual = expr.shift(residual, moved)
+    kind, arguments, label = _method(graph, node, types, key_exprs, residual)
     joined = graph.operator(
-        JoinOperator,
-        (*types, *key_exprs, residual),
+        kind,
+        arguments,
         [left.at, right.at],
         demands,
         types[0] + types[1],
         where,
-        "Join" if left.keys else "Join without keys",
+        label if left.keys else f"{label} without keys",
         algebra.update_pattern(node),
     )
     if not wide:
@@ -68,6 +76,42 @@ def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
         "Project",
         algebra.update_pattern(node),
     )
+
+
+def _method(
+    graph: Graph,
+    node: algebra.Join,
+    types: Sequence[tuple[pa.DataType, ...]],
+    exprs: Sequence[tuple[Expr, ...]],
+    residual: Expr | None,
+) -> tuple[type[Operator], tuple[Any, ...], str]:
+    """Return the operator of an inner join, its arguments, and its name in EXPLAIN.
+
+    Joins by merging need rows whose ends are known at birth; others are joined by probing.
+    """
+    method = graph.config["join.method"]
+    if method in ("tpmj", "pmj") and node.kind == "inner" and _determined(node):
+        place = Equal() if exprs[0] else Anywhere()
+        arguments = tuple(types), tuple(exprs), place, residual
+        if method == "tpmj":
+            return TemporalMergeJoin, arguments, "Join by merging in slices (TPMJ)"
+        return ProgressiveMergeJoin, arguments, "Join by merging (PMJ)"
+    return JoinOperator, (*types, *exprs, residual), "Join"
+
+
+def _determined(node: algebra.Node) -> bool:
+    """Whether the ends of all rows are known when they are born: no row has a holder."""
+    match node:
+        case algebra.Window(_, spec):
+            return spec.by_time
+        case algebra.Scan() | algebra.TableScan() | algebra.ToStream():
+            return True
+        case algebra.Filter() | algebra.Project() | algebra.UnionAll():
+            return all(_determined(below) for below in algebra.inputs(node))
+        case algebra.Join():
+            known = all(_determined(below) for below in algebra.inputs(node))
+            return node.kind == "inner" and known
+    return False
 
 
 def _demands(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:

@@ -117,23 +117,28 @@ def size_of(rows: Batch) -> int:
 
 
 class Cursor:
-    """Reads the blocks of one sorted run in order; ``read`` makes rows of a block.
+    """Reads the blocks of one sorted run in order, as many as go into ``share`` bytes at once.
 
-    ``read`` may leave rows out, but not change their order.
+    ``read`` makes rows of them; it may leave rows out, but not change their order.
     """
 
     def __init__(
-        self, runs: Sequence[Run], read: Callable[[pa.Table], Elements], work: Work
+        self,
+        runs: Sequence[Run],
+        read: Callable[[pa.Table], Elements],
+        share: int,
+        work: Work,
     ) -> None:
         self._runs = list(reversed(runs))
         self._read = read
+        self._share = share
         self._work = work
         self._held: Elements | None = None
 
     @staticmethod
     def of(elements: Elements) -> Cursor:
         """Return a cursor on rows that are in memory."""
-        cursor = Cursor((), _nothing, Work())
+        cursor = Cursor((), _nothing, 0, Work())
         cursor._held = elements
         return cursor
 
@@ -149,9 +154,13 @@ class Cursor:
     def fill(self) -> bool:
         """Read on if nothing is held; return whether rows are held then."""
         while (self._held is None or len(self._held) == 0) and self._runs:
-            run = self._runs.pop()
-            self._work.pages_read += pages_of(run.stats["bytes"])
-            self._held = self._read(run.fetch())
+            tables, size = [], 0
+            while self._runs and (not tables or size + self._runs[-1].stats["bytes"] <= self._share):
+                run = self._runs.pop()
+                size += run.stats["bytes"]
+                self._work.pages_read += pages_of(run.stats["bytes"])
+                tables.append(run.fetch())
+            self._held = self._read(pa.concat_tables(tables))
         return self._held is not None and len(self._held) > 0
 
     def last(self) -> float:
