@@ -45,6 +45,23 @@ CONFIGS = (
     Hostile("random cuts", cuts="random"),
     Hostile("round robin", cuts=4, settings={"scheduler": "roundrobin"}),
     Hostile("blocks of three rows", cuts=2, settings={"block.rows": 3}),
+    Hostile(
+        "joins by merging, no memory",
+        cuts="row",
+        shards=2,
+        settings={"join.method": "tpmj", "join.memory": 1, "merge.strategy": "load"},
+    ),
+    Hostile(
+        "joins by merging, full merges only",
+        cuts=9,
+        settings={"join.method": "tpmj", "join.memory": 256, "merge.strategy": "maxfanin"},
+    ),
+    Hostile(
+        "joins by merging, nothing promised",
+        cuts=5,
+        shards=2,
+        settings={"join.method": "pmj", "join.memory": 256, "merge.fan_in": 2},
+    ),
 )
 
 

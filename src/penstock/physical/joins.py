@@ -87,10 +87,12 @@ def _method(
 ) -> tuple[type[Operator], tuple[Any, ...], str]:
     """Return the operator of an inner join, its arguments, and its name in EXPLAIN.
 
-    Joins by merging need rows whose ends are known at birth; others are joined by probing.
+    Joins by merging need rows whose ends are known at birth, and each shard has a heartbeat of its
+    own; where that does not do, rows are joined by probing.
     """
     method = graph.config["join.method"]
-    if method in ("tpmj", "pmj") and node.kind == "inner" and _determined(node):
+    by_merging = node.kind == "inner" and _determined(node) and not graph.in_step
+    if method in ("tpmj", "pmj") and by_merging:
         place = Equal() if exprs[0] else Anywhere()
         arguments = tuple(types), tuple(exprs), place, residual
         if method == "tpmj":

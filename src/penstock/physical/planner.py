@@ -53,6 +53,7 @@ def plan(queries: Sequence[Query], config: Config, numbers: dict[str, int]) -> P
     answers = []
     for query in queries:
         planner.since, planner.batch = query.since, query.batch
+        planner.in_step = query.mode == "view"
         node = planner.lower(canonical(query.plan))
         mode = query.mode if not algebra.is_stream(query.plan) else "stream"
         answers.append(Answer(query.name, planner.output(query.name, node, mode), mode))
@@ -66,11 +67,11 @@ class Planner(Graph):
 
     def __init__(self, config: Config, numbers: dict[str, int]) -> None:
         super().__init__(config, numbers)
-        self._memo: dict[tuple[Node, int | None, int], int] = {}
+        self._memo: dict[tuple[Node, int | None, int, bool], int] = {}
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
-        key = (node, self.since, self.batch)
+        key = (node, self.since, self.batch, self.in_step)
         if key not in self._memo:
             self._memo[key] = lower(node, self)
         return self._memo[key]
