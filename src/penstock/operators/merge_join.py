@@ -485,6 +485,7 @@ class ProgressiveMergeJoin(MergeJoin):
     ) -> None:
         super().__init__(input_types, coordinates, place, residual, budget)
         self._order = order
+        self._ending = False
 
     def _full(self) -> Iterator[Message]:
         """Join what was gathered, write it, and merge what is complete."""
@@ -500,15 +501,16 @@ class ProgressiveMergeJoin(MergeJoin):
     def _turn(self, until: int) -> Iterator[Message]:
         if until < INF:
             return
+        self._ending = True
         yield from self._full()
         if self._order == "level":
             yield from self._by_level()
-        else:
-            for count in range(1, len(self._families) + 1):
-                waiting = len(self._families) - count
-                if waiting < 0:
-                    break
-                yield from self._climb(count)
+        elif self._order == "late":
+            reached = 0
+            while reached < len(self._families):
+                count = len(self._families)
+                yield from self._climb(reached + 1)
+                reached += 1 - (count - len(self._families))
         while len(self._families) > self._fan_in:
             count = min(self._fan_in, len(self._families) - self._fan_in + 1)
             yield from self._multiple(len(self._families) - count, len(self._families))
@@ -516,10 +518,15 @@ class ProgressiveMergeJoin(MergeJoin):
         self.since = INF
 
     def _climb(self, upto: int) -> Iterator[Message]:
-        """Merge the youngest of the first ``upto`` families while ``fan_in`` share a level."""
-        while upto >= self._fan_in and len(self._families) > self._fan_in:
+        """Merge the youngest of the first ``upto`` families while ``fan_in`` share a level.
+
+        The last merge of all, which need not write, is left out.
+        """
+        while upto >= self._fan_in:
             first = upto - self._fan_in
             if len({family.level for family in self._families[first:upto]}) > 1:
+                return
+            if self._ending and first == 0 and upto == len(self._families):
                 return
             yield from self._multiple(first, upto)
             upto = first + 1

@@ -100,9 +100,8 @@ class RunWriter:
 
 
 def table_of(rows: Batch) -> pa.Table:
-    """Return rows without holders as a table, copied out of what they were cut from."""
-    whole = rows.take(np.arange(len(rows)))
-    return whole.to_table().drop_columns(["_holder"])
+    """Return rows without holders as a table."""
+    return rows.to_table().drop_columns(["_holder"])
 
 
 def rows_of(table: pa.Table) -> Batch:
@@ -245,7 +244,8 @@ class ResultSort:
         assert self._file is not None
         run = []
         for rows in parts:
-            per_block = max(1, len(rows) * self._memory // (_RESULT_RUNS * max(1, size_of(rows))))
+            size = max(PAGE, self._memory // _RESULT_RUNS)
+            per_block = max(1, len(rows) * size // max(1, size_of(rows)))
             for first in range(0, len(rows), per_block):
                 table = table_of(rows.slice(first, min(first + per_block, len(rows))))
                 sink = pa.BufferOutputStream()
