@@ -231,7 +231,7 @@ def test_a_window_larger_than_the_memory_stays_within_it(
         operator.open(Context(state, merging=Merging(strategy, 4), block=4096, memory=memory))
         count, parts = _drive(operator, sides, 500, None)
         operator.close()
-    assert operator.work.most_bytes <= 1.5 * memory, operator.work
+    assert operator.work.most_bytes <= memory, operator.work
     assert operator.work.pages_written > 0
     times = np.argsort(to_x(sides[1]))
     expected = 0

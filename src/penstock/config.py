@@ -78,8 +78,8 @@ SETTINGS: tuple[Setting, ...] = (
         "merge.strategy",
         "greedy",
         "str",
-        "When state runs are merged: often (`greedy`), only `merge.fan_in` at once (`maxfanin`), or "
-        "the first while little arrives and the second while much does (`load`).",
+        "When state runs are merged: often (`greedy`), only `merge.fan_in` at once (`maxfanin`), "
+        "or the first while little arrives and the second while much does (`load`).",
         ("greedy", "maxfanin", "load", "always", "never"),
     ),
     Setting("merge.fan_in", 8, "int", "Runs that are merged at once.", least=2),
@@ -96,8 +96,8 @@ SETTINGS: tuple[Setting, ...] = (
         "join.memory",
         256 << 20,
         "bytes",
-        "Memory of one join by merging, in one shard: half for rows that are gathered, a quarter "
-        "each for reading runs and for sorting results. What is beyond goes to files.",
+        "Memory of one join by merging, in one shard: for rows that are gathered and sorted, for "
+        "blocks of runs that are read, and for results that are sorted. The rest is in files.",
         least=1,
     ),
     Setting(

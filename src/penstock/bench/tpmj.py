@@ -13,6 +13,7 @@ which the merge tree is worked off.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,7 @@ def compare(streams: Streams, plan: str, strategy: str, results: int, tick: Tick
     machine, seen, last_key = Machine(), _Seen(), (-1, -1)
     with opened(make(memory, results), strategy) as opened_plan:
         edges = [*range(0, streams.rows, _step(streams)), streams.rows]
-        for first, last in [*zip(edges, edges[1:], strict=False), (edges[-1], edges[-1])]:
+        for first, last in [*pairwise(edges), (edges[-1], edges[-1])]:
             opened_plan.feed(streams, first, last)
             done = seen.spend(machine, float(last), opened_plan)
             for part in opened_plan.taken:
@@ -325,7 +326,9 @@ class Report:
     def bars(self) -> list[Bar]:
         bars = []
         for run in [*self.runs, *self.spilled]:
-            bars.append(Bar(f"results of {run.name}, missing", self.expected - run.results, 0, False))
+            bars.append(
+                Bar(f"results of {run.name}, missing", self.expected - run.results, 0, False)
+            )
             bars.append(Bar(f"{run.name}: out of order", float(not run.in_order), 0, False))
         bars.append(
             Bar("results with changing rates, missing", self.expected - self.changing.results, 0,
@@ -336,7 +339,9 @@ class Report:
             bars.append(Bar(f"results of PMJ in {early.order} order, missing", missing, 0, False))
         for strategy in ("maxfanin", "greedy"):
             ratio = self.find("cascade", strategy).pages / self.find("four-way", strategy).pages
-            bars.append(Bar(f"pages of the cascade to the four-way join, {strategy}", ratio, 4, True))
+            bars.append(
+                Bar(f"pages of the cascade to the four-way join, {strategy}", ratio, 4, True)
+            )
         for plan in ("cascade", "four-way"):
             run = self.find(plan, "greedy")
             shares = [run.at(t) / self.best[i] for i, t in enumerate(self.tenths()) if self.best[i]]
@@ -394,9 +399,7 @@ def measure(rows: int = 100_000, seed: int = 7, tick: Tick | None = None) -> Rep
         early.append(early_results(streams, order, part))
         done += 1
     tenths = [int(best[i * rows // 10]) for i in range(1, 11)]
-    return Report(
-        rows, seed, int(best[-1]), tenths, runs, spilled, changing, early, pairs(streams)
-    )
+    return Report(rows, seed, int(best[-1]), tenths, runs, spilled, changing, early, pairs(streams))
 
 
 def tables(report: Report) -> list[Table]:

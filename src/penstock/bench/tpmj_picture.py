@@ -68,7 +68,9 @@ def _results(axes: Any, content: dict[str, Any]) -> None:
                   color=COLOURS[run["plan"], run["strategy"]], label=label)  # fmt: skip
     axes.axvline(rows / 1000, color="black", linewidth=0.6, linestyle=":")
     axes.text(rows / 1000, 0, " sources end", rotation=90, va="bottom", ha="right", fontsize=8)
-    axes.set(xlabel="seconds (virtual)", ylabel="results, thousands", xlim=(0, None), ylim=(0, None))
+    axes.set(
+        xlabel="seconds (virtual)", ylabel="results, thousands", xlim=(0, None), ylim=(0, None)
+    )
     axes.set_title(
         f"Four-way interval overlap: {content['expected']:,} results over time", loc="left"
     )
@@ -124,7 +126,8 @@ def _changing(rates: Any, memory: Any, content: dict[str, Any]) -> None:
     conservative = np.array([s == "maxfanin" for s in changing["strategy"]])
     for axes in (rates, memory):
         axes.fill_between(seconds, 0, 1, where=conservative, step="pre", color="#5b6b82",
-                          alpha=0.12, linewidth=0, transform=axes.get_xaxis_transform())  # fmt: skip
+                          alpha=0.12, linewidth=0,
+                          transform=axes.get_xaxis_transform())  # fmt: skip
 
 
 def _early(axes: Any, content: dict[str, Any]) -> None:

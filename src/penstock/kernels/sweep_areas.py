@@ -6,9 +6,9 @@ largest place at which a partner can stand:
     partners(u, w)  implies  w.at <= u.reach  and  u.at <= w.reach.                         (law)
 
 While all inputs are read in ascending order of ``at``, a row is *removable* at ``v`` when
-``u.reach < v.at``.  Then for every ``w`` that is read at or after ``v``, ``w.at >= v.at > u.reach``,
-so ``w`` is no partner of ``u``.  That is condition (1) of the paper if ``u`` is of the left input
-and (2) if it is of the right one; both sides have their own reach.
+``u.reach < v.at``.  Then every ``w`` that is read at or after ``v`` has ``w.at >= v.at > u.reach``
+and is no partner of ``u``.  That is condition (1) of the paper if ``u`` is of the left input and (2)
+if it is of the right one; both sides have their own reach.
 
 | place | at | reach of a left row | reach of a right row |
 |---|---|---|---|
@@ -142,7 +142,7 @@ class Elements:
 
     @property
     def nbytes(self) -> int:
-        return sum(c.nbytes for c in self.rows.columns) + 48 * len(self.rows)
+        return sum(int(c.nbytes) for c in self.rows.columns) + 48 * len(self.rows)
 
     def take(self, index: npt.NDArray[Any]) -> Elements:
         """Return the rows at ``index`` (or where a mask is true)."""
@@ -407,5 +407,3 @@ class Sweep:
                 yield from self._extend(longer, port, rest)
             else:
                 yield longer
-
-

@@ -1,4 +1,4 @@
-"""Joins of any number of inputs by merging runs sorted by value, in external memory [B 3.2, 5.3, 6].
+"""Joins of any number of inputs by merging runs sorted by value, in files [B 3.2, 5.3, 6].
 
 Rows are gathered per input.  When they outgrow the memory, they are sorted by value and written as
 one run per input: a *family*.  Merging families in value order, with one SweepArea per input
@@ -9,20 +9,20 @@ input for which the place and the residual hold, valid while all of them are.
 
 * Results are made only on the left flank of the merge tree, by steps that merge the oldest run of
   each input, the *flank*, with all that came after.  Step i owns the slice ``[s_i, e_i)`` of result
-  starts: ``s_i`` is the end of the slice before, ``e_i`` the heartbeat that the youngest rows of the
-  step had reached.  All rows that start below ``e_i`` take part in it, so its results are complete;
-  slices are disjoint, so no result is made twice.
+  starts: ``s_i`` is the end of the slice before, ``e_i`` the heartbeat that was reached when the
+  youngest rows of the step came.  All rows that start below ``e_i`` take part in it, so its results
+  are complete; slices are disjoint, so no result is made twice.
 * The results of a step are sorted by ``(start, end)``, externally if need be, and then the
   heartbeat ``e_i`` leaves.  No other promise is made.
 * A row with ``end <= e_i`` is in no later result and is not written again.  The thinned flank is as
   short as a window, and merges next with runs of its own length: the tree is skewed.
 * Elsewhere families are merged input by input, without a join.
 
-Strategies: *maxfanin* merges only when there are ``fan_in`` families; *greedy* makes a step at every
-heartbeat that brought enough rows; *load* takes the first while the memory would be full within
-`_PATIENCE` heartbeats at the rate of the last one, and the second otherwise.  In a greedy step the
-rows in memory take part as a run that is not written yet; only when the memory is nearly full, the
-older half of it goes to the flank, and then the flank is written anew.
+Strategies: *maxfanin* merges only when there are ``fan_in`` families; *greedy* makes a step at
+every heartbeat that brought enough rows; *load* takes the first while the memory would be full
+within `_PATIENCE` heartbeats at the rate of the last one, and the second otherwise.  In a greedy
+step the rows in memory take part as a run that is not written yet; only when the memory is nearly
+full, the older half of it goes to the flank, and then the flank is written anew.
 
 **PMJ** (`ProgressiveMergeJoin`), for finite streams: a family is joined before it is written, and
 families are joined when they are merged, so results come early.  Rows of one family have met; that
@@ -79,7 +79,11 @@ _IN_MEMORY, _STORED = -2, 0
 
 @dataclass(frozen=True)
 class Budget:
-    """Bytes for rows that are gathered, for reading runs, and for sorting results."""
+    """Bytes for rows that are gathered, for reading runs, and for sorting results.
+
+    Rows that are joined also have a place in the value order, and gathered ones are sorted into a
+    copy: of ``memory`` in all, a sixth can be gathered.
+    """
 
     gathering: int
     reading: int
@@ -87,7 +91,7 @@ class Budget:
 
     @staticmethod
     def of(memory: int) -> Budget:
-        return Budget(memory // 2, memory // 4, memory // 4)
+        return Budget(memory // 6, memory // 8, memory // 4)
 
 
 @dataclass
@@ -284,6 +288,7 @@ class MergeJoin(Operator):
         """Write all gathered rows, sorted already, as a family."""
         number = self._next_family()
         writers = self._writers(number, beat)
+        self._measure(sum(block.nbytes for block in blocks))
         for writer, block in zip(writers, blocks, strict=True):
             writer.add(block.rows)
         self._gather([[] for _ in range(self.ports)])
@@ -435,8 +440,8 @@ class TemporalMergeJoin(MergeJoin):
                     writers[port].add(block.rows.take(lasting))
                 joined.append(block.take(block.rows.start < until))
             for tuples in sweep.advance(joined, bound):
-                for rows in self._results(sweep, tuples):
-                    results.add(rows)
+                for made in self._results(sweep, tuples):
+                    results.add(made)
             reading = sum(c.nbytes for some in cursors for c in some)
             writing = sum(w.nbytes for w in writers)
             self._measure(reading, writing, sweep.nbytes, results.nbytes)

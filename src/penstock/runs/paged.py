@@ -112,7 +112,7 @@ def rows_of(table: pa.Table) -> Batch:
 
 def size_of(rows: Batch) -> int:
     """Return the bytes of rows: their values and both ends of their validity."""
-    return sum(c.nbytes for c in rows.columns) + 16 * len(rows)
+    return sum(int(c.nbytes) for c in rows.columns) + 16 * len(rows)
 
 
 class Cursor:
@@ -153,10 +153,13 @@ class Cursor:
     def fill(self) -> bool:
         """Read on if nothing is held; return whether rows are held then."""
         while (self._held is None or len(self._held) == 0) and self._runs:
-            tables, size = [], 0
-            while self._runs and (not tables or size + self._runs[-1].stats["bytes"] <= self._share):
+            tables: list[pa.Table] = []
+            size = 0
+            while self._runs:
+                size += self._runs[-1].stats["bytes"]
+                if tables and size > self._share:
+                    break
                 run = self._runs.pop()
-                size += run.stats["bytes"]
                 self._work.pages_read += pages_of(run.stats["bytes"])
                 tables.append(run.fetch())
             self._held = self._read(pa.concat_tables(tables))
