@@ -29,8 +29,11 @@ from penstock.operators.merge_join import (
 from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage
 from penstock.runs.state import MemoryStorage, State
-
-from .slices import LAST, Row, Script, bag, check, run
+from penstock.session import Session
+from tests import strategies as make
+from tests.slices import LAST, Row, Script, bag, check, run
+from tests.test_oracle import ORACLE
+from tests.test_oracle import check as check_plan
 
 LONG, TEXT = pa.int64(), pa.string()
 TYPES = (LONG, LONG, TEXT)
@@ -307,3 +310,38 @@ def test_expired_rows_are_thrown_away_while_writing(tmp_path: Path) -> None:
         )
     assert 0 < max(sizes) < 8 * 2 * 1000, "as long as a few windows, not as the stream"
     assert operator.work.plain_merges > 0 or operator.work.steps > 3
+
+
+def _plan(folder: Path, text: str, **options: Any) -> str:
+    """Return what EXPLAIN says about a query over two streams."""
+    session = Session(settings=options, autostart=False)
+    for name in "ab":
+        columns = "(k INT, x INT, t INT)"
+        source = f"USING csv OPTIONS (path '{folder}') TIMESTAMP BY t"
+        session.sql(f"CREATE STREAM {name} {columns} {source}")
+    session.sql("CREATE SINK nowhere USING blackhole")
+    session.sql(f"CREATE QUERY q {text}")
+    return session.query("q").explain("physical")
+
+
+@pytest.mark.parametrize(("method", "name"), [("tpmj", "(TPMJ)"), ("pmj", "(PMJ)")])
+def test_explain_names_the_method(method: str, name: str, tmp_path: Path) -> None:
+    select = "SELECT a.x FROM a [RANGE 10], b [RANGE 5] WHERE a.k = b.k"
+    known = f"INTO nowhere AS {select}"
+    unknown = known.replace("RANGE 10", "ROWS 10")
+    assert name in _plan(tmp_path, known, **{"join.method": method})
+    assert name not in _plan(tmp_path, unknown, **{"join.method": method}), "ends are not known"
+    view = _plan(tmp_path, f"AS {select}", **{"join.method": method})
+    assert name not in view, "the parts of a view show one instant"
+    assert "merging" not in _plan(tmp_path, known)
+
+
+@pytest.mark.parametrize("method", ["tpmj", "pmj"])
+@settings(ORACLE, max_examples=40)
+@given(st.data())
+def test_plans_give_what_the_oracle_gives(method: str, source: Any) -> None:
+    plan = source.draw(make.joins(make.sources()))
+    data = source.draw(make.data())
+    options = source.draw(make.hostile_settings()) | {"join.method": method}
+    shards = source.draw(st.sampled_from([1, 3]))
+    check_plan(plan, data, cuts=source.draw(make.cuts()), shards=shards, **options)

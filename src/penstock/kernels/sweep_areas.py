@@ -7,8 +7,8 @@ largest place at which a partner can stand:
 
 While all inputs are read in ascending order of ``at``, a row is *removable* at ``v`` when
 ``u.reach < v.at``.  Then every ``w`` that is read at or after ``v`` has ``w.at >= v.at > u.reach``
-and is no partner of ``u``.  That is condition (1) of the paper if ``u`` is of the left input and (2)
-if it is of the right one; both sides have their own reach.
+and is no partner of ``u``.  That is condition (1) of the paper if ``u`` is of the left input and
+condition (2) if it is of the right one; both sides have their own reach.
 
 | place | at | reach of a left row | reach of a right row |
 |---|---|---|---|
