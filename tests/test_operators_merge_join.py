@@ -221,8 +221,9 @@ def _drive(
 
 @pytest.mark.parametrize("strategy", ["greedy", "maxfanin", "load"])
 @pytest.mark.parametrize("kind", [TemporalMergeJoin, ProgressiveMergeJoin])
+@pytest.mark.parametrize("step", [500, 40_000])
 def test_a_window_larger_than_the_memory_stays_within_it(
-    kind: type[MergeJoin], strategy: str, tmp_path: Path
+    step: int, kind: type[MergeJoin], strategy: str, tmp_path: Path
 ) -> None:
     rows, window, memory = 40_000, 10_000, 1 << 20
     sides = _stream(3, rows, window)
@@ -232,7 +233,7 @@ def test_a_window_larger_than_the_memory_stays_within_it(
     with SegmentStorage(str(tmp_path), "run", fsync=False) as storage:
         state = State(storage)
         operator.open(Context(state, merging=Merging(strategy, 4), block=4096, memory=memory))
-        count, parts = _drive(operator, sides, 500, None)
+        count, parts = _drive(operator, sides, step, None)
         operator.close()
     assert operator.work.most_bytes <= memory, operator.work
     assert operator.work.pages_written > 0

@@ -73,6 +73,8 @@ from penstock.runs.state import Run
 _PATIENCE = 64
 _NEARLY_FULL = 7 / 8
 _LARGEST_BLOCK = 1 << 20
+_SMALLEST_PIECE = 1 << 10
+"""Rows of a large batch that are gathered at once."""
 _SMALL_RUNS = Merging("greedy")
 _IN_MEMORY, _STORED = -2, 0
 
@@ -155,6 +157,7 @@ class MergeJoin(Operator):
         self._beats = [state.numbers.get(f"heartbeat.{p}", MIN_TIME) for p in range(self.ports)]
         self._new_rows = state.numbers.get("new", 0)
         self._arrived = state.numbers.get("arrived", 0)
+        """Bytes that came since the last turn."""
         gathered = []
         for port in range(self.ports):
             stored = [rows_of(run.table()) for run in state.runs(f"gathered.{port}")]
@@ -202,14 +205,18 @@ class MergeJoin(Operator):
             rows = rows.take(mask)
         if len(rows) == 0:
             return
-        self._gathered[port].append(rows)
-        self.held += size_of(rows)
-        self._unsaved[port].append(rows)
+        size = size_of(rows)
         self._new_rows += len(rows)
-        self._arrived += len(rows)
-        self._measure()
-        if self.held >= self._budget.gathering:
-            yield from self._full()
+        self._arrived += size
+        step = max(_SMALLEST_PIECE, len(rows) * self._budget.gathering // (4 * max(1, size)))
+        for first in range(0, len(rows), step):
+            piece = rows.slice(first, min(first + step, len(rows)))
+            self._gathered[port].append(piece)
+            self._unsaved[port].append(piece)
+            self.held += size_of(piece)
+            self._measure()
+            if self.held >= self._budget.gathering:
+                yield from self._full()
 
     @abstractmethod
     def _full(self) -> Iterator[Message]:
@@ -367,9 +374,8 @@ class TemporalMergeJoin(MergeJoin):
         strategy = self.context.merging.strategy
         if strategy != "load":
             return strategy
-        rows = max(1, sum(len(r) for some in self._gathered for r in some))
-        arriving = self._arrived * self.held // rows
-        return "maxfanin" if arriving * _PATIENCE >= self._budget.gathering else "greedy"
+        full_soon = self._arrived * _PATIENCE >= self._budget.gathering
+        return "maxfanin" if full_soon else "greedy"
 
     def _eager(self) -> bool:
         return self.strategy in ("greedy", "always")
