@@ -1,11 +1,11 @@
 # Bare `make` lists the targets. Every target makes .venv first, where it needs it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fuzz golden chaos docs bench clean
+.PHONY: help setup demo test check fuzz golden chaos docs bench bench-papers clean
 
 PYTHON := .venv/bin/python
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup:  ## make .venv with Penstock in it (needs Python 3.11+ and Java 17+)
 	@scripts/setup
@@ -39,6 +39,9 @@ docs: setup  ## regenerate the generated pages and the pictures of docs/
 
 bench: setup  ## run the benchmarks
 	$(PYTHON) -m benchmarks --raw docs/benchmarks.json --plot docs/benchmarks.png
+
+bench-papers: setup  ## run the experiments of the papers (a few minutes)
+	.venv/bin/penstock bench tpmj --raw docs/papers-joins.json --plot docs/papers-joins.png
 
 clean:  ## remove everything that was made, .venv too
 	rm -rf .venv build dist demo-output spark-warehouse metastore_db derby.log

@@ -51,6 +51,23 @@ CONFIGS = (
     Hostile("joins in cascades", cuts=4, shards=2, settings={"join.multiway": "never"}),
     Hostile("keys shared by three shards", cuts=4, shards=5, settings={"join.split": 3}),
     Hostile("every pair tested", settings={"join.index": False}),
+    Hostile(
+        "joins by merging, no memory",
+        cuts="row",
+        shards=2,
+        settings={"join.method": "tpmj", "join.memory": 1, "merge.strategy": "load"},
+    ),
+    Hostile(
+        "joins by merging, full merges only",
+        cuts=9,
+        settings={"join.method": "tpmj", "join.memory": 256, "merge.strategy": "maxfanin"},
+    ),
+    Hostile(
+        "joins by merging, nothing promised",
+        cuts=5,
+        shards=2,
+        settings={"join.method": "pmj", "join.memory": 256, "merge.fan_in": 2},
+    ),
 )
 
 

@@ -156,8 +156,10 @@ def hostile_settings() -> st.SearchStrategy:
     return st.fixed_dictionaries(
         {},
         optional={
-            "merge.strategy": st.sampled_from(["greedy", "maxfanin", "always", "never"]),
+            "merge.strategy": st.sampled_from(["greedy", "maxfanin", "load", "always", "never"]),
             "merge.fan_in": st.integers(2, 4),
+            "join.method": st.sampled_from(["temporal", "tpmj", "pmj"]),
+            "join.memory": st.sampled_from([1, 500, "4k"]),
             "block.rows": st.sampled_from([1, 2, 5]),
             "scheduler": st.sampled_from(["topological", "roundrobin"]),
             "rules": st.booleans(),

@@ -13,8 +13,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 
 from penstock import __version__, cql
+from penstock.bench.tpmj import measure, tables
+from penstock.bench.tpmj_picture import draw
 from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.live import LiveTable
 from penstock.session import Session
@@ -27,6 +30,10 @@ app = typer.Typer(
     help="Continuous queries on Apache Spark.",
     pretty_exceptions_enable=False,
 )
+bench = typer.Typer(
+    no_args_is_help=True, help="Run the experiments of the papers that Penstock follows."
+)
+app.add_typer(bench, name="bench")
 out = Console()
 err = Console(stderr=True)
 
@@ -181,6 +188,31 @@ def sql(
             shell.loop()
         finally:
             session.close()
+
+
+@bench.command()
+def tpmj(
+    rows: Annotated[
+        int, typer.Option(help="Elements of each stream.", min=1000, max=1_000_000)
+    ] = 100_000,
+    seed: Annotated[int, typer.Option(help="Seed of the data.")] = 7,
+    raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG file for the picture.")] = None,
+) -> None:
+    """Sort-based joins: four-way against cascade, changing load, early results."""
+    with _errors():
+        with Progress(console=err, transient=True) as progress:
+            task = progress.add_task("joins by merging", total=1.0)
+            report = measure(rows, seed, lambda share: progress.update(task, completed=share))
+        content = report.as_json()
+        for table in tables(report):
+            out.print(table)
+        if raw is not None:
+            raw.write_text(json.dumps(content, indent=1) + "\n")
+        if plot is not None:
+            draw(content, plot)
+        if not all(bar.met for bar in report.bars()):
+            raise typer.Exit(1)
 
 
 @app.command()

@@ -85,10 +85,20 @@ SETTINGS: tuple[Setting, ...] = (
         "merge.strategy",
         "greedy",
         "str",
-        "When state runs are merged.",
-        ("greedy", "maxfanin", "always", "never"),
+        "When state runs are merged: often (`greedy`), only `merge.fan_in` at once (`maxfanin`), "
+        "or the first while little arrives and the second while much does (`load`).",
+        ("greedy", "maxfanin", "load", "always", "never"),
     ),
     Setting("merge.fan_in", 8, "int", "Runs that are merged at once.", least=2),
+    Setting(
+        "join.method",
+        "auto",
+        "str",
+        "How joins are computed: by probing stored state (`temporal`), by merging runs sorted by "
+        "value, in time slices (`tpmj`) or for finite streams (`pmj`). Where a method cannot be "
+        "used, and with `auto`, it is `temporal`.",
+        ("auto", "temporal", "tpmj", "pmj"),
+    ),
     Setting(
         "join.buffer",
         "auto",

@@ -56,6 +56,8 @@ class Graph:
         self.numbers = numbers
         self.since: int | None = None
         self.batch = 0
+        self.in_step = False
+        """Whether all shards of the answer must have the same heartbeat, as those of a view."""
         self.nodes: list[PhysicalNode] = []
         self.channels: list[Channel] = []
         self._by_digest: dict[str, int] = {}

@@ -15,12 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
 
 from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
 from penstock.kernels.places import EQUAL, Anywhere, Band, Equal, EqualBand, Near, Place
+from penstock.operators.base import Operator
 from penstock.operators.join import JoinOperator
+from penstock.operators.merge_join import ProgressiveMergeJoin, TemporalMergeJoin
 from penstock.operators.project import ProjectOperator
 from penstock.physical.graph import Graph, aligned, translate, usable
 from penstock.physical.plan import COPIES, OWNED, SINGLE, Cells, Exchange, Shared
@@ -131,21 +136,20 @@ def join(
         moved |= {widths[0] + i: len(types[0]) + i for i in range(widths[1])}
         residual = expr.shift(residual, moved)
     coordinates = [side.coordinates for side in (left, right)]
-    named: tuple[Place, ...] = (left.place,)
     if left.place == EQUAL:
-        named = ()
         coordinates = [
             tuple(expr.Column(k, columns[k]) for k in side.keys)
             for columns, side in zip(types, (left, right), strict=True)
         ]
+    kind, arguments, label = _method(graph, node, left, types, coordinates, residual)
     joined = graph.operator(
-        JoinOperator,
-        (*types, *coordinates, residual, *named),
+        kind,
+        arguments,
         [left.at, right.at],
         demands,
         types[0] + types[1],
         where,
-        left.label,
+        label,
         algebra.update_pattern(node),
     )
     if not wide:
@@ -167,6 +171,48 @@ def join(
         "Project",
         algebra.update_pattern(node),
     )
+
+
+def _method(
+    graph: Graph,
+    node: algebra.Join,
+    left: Joined,
+    types: Sequence[tuple[pa.DataType, ...]],
+    coordinates: Sequence[tuple[Expr, ...]],
+    residual: Expr | None,
+) -> tuple[type[Operator], tuple[Any, ...], str]:
+    """Return the operator of an inner join, its arguments, and its name in EXPLAIN.
+
+    Joins by merging need rows whose ends are known at birth, and each shard has a heartbeat of its
+    own; where that does not do, rows are joined by probing.
+    """
+    method = graph.config["join.method"]
+    by_merging = node.kind == "inner" and _determined(node) and not graph.in_step
+    if method in ("tpmj", "pmj") and by_merging:
+        place, exprs = left.place, tuple(coordinates)
+        if isinstance(place, EqualBand):
+            place, exprs = EQUAL, tuple(given[:-1] for given in exprs)
+        arguments = tuple(types), exprs, place, residual
+        if method == "tpmj":
+            return TemporalMergeJoin, arguments, f"{left.label}, by merging in slices (TPMJ)"
+        return ProgressiveMergeJoin, arguments, f"{left.label}, by merging (PMJ)"
+    named = () if left.place == EQUAL else (left.place,)
+    return JoinOperator, (*types, *coordinates, residual, *named), left.label
+
+
+def _determined(node: algebra.Node) -> bool:
+    """Whether the ends of all rows are known when they are born: no row has a holder."""
+    match node:
+        case algebra.Window(_, spec):
+            return spec.by_time
+        case algebra.Scan() | algebra.TableScan() | algebra.ToStream():
+            return True
+        case algebra.Filter() | algebra.Project() | algebra.UnionAll():
+            return all(_determined(below) for below in algebra.inputs(node))
+        case algebra.Join():
+            known = all(_determined(below) for below in algebra.inputs(node))
+            return node.kind == "inner" and known
+    return False
 
 
 def distributions(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:

@@ -69,6 +69,7 @@ def plan(
         planner.announce(whole)
     for query, whole in zip(queries, nameless, strict=True):
         planner.since, planner.batch = query.since, query.batch
+        planner.in_step = query.mode == "view"
         node = planner.lower(whole)
         mode = query.mode if not algebra.is_stream(query.plan) else "stream"
         answers.append(Answer(query.name, planner.output(query.name, node, mode), mode))
@@ -84,7 +85,7 @@ class Planner(Graph):
         self, config: Config, numbers: dict[str, int], measured: Mapping[str, float] | None = None
     ) -> None:
         super().__init__(config, numbers)
-        self._memo: dict[tuple[Node, int | None, int], int] = {}
+        self._memo: dict[tuple[Node, int | None, int, bool], int] = {}
         self._joins: Counter[tuple[Node, int | None, int]] = Counter()
         self.around = Surroundings(
             self.lower,
@@ -101,7 +102,7 @@ class Planner(Graph):
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
-        key = (node, self.since, self.batch)
+        key = (node, self.since, self.batch, self.in_step)
         if key not in self._memo:
             self._memo[key] = lower(node, self)
             if isinstance(node, algebra.Join):

@@ -13,6 +13,7 @@ class Merging:
     * ``greedy``: merge neighbours of similar size (an older run is at least twice its younger
       neighbour afterwards), so the number of runs stays logarithmic.
     * ``maxfanin``: merge only when ``fan_in`` runs of a level have gathered.
+    * ``load``: ``maxfanin`` under high load, else ``greedy``; without a load signal ``greedy``.
     * ``always``, ``never``: for tests.
     """
 

@@ -96,6 +96,12 @@ class SegmentStorage:
             return _read(self.folder, place, trusted=True)
         return read_segment(self.folder, place)
 
+    def fetch(self, place: dict[str, Any]) -> pa.Table:
+        """Return the table at a place, read and not mapped, also from the unfinished segment."""
+        if place["file"] == self.file and self._sink is not None:
+            self._sink.flush()
+        return fetch_segment(self.folder, place, trusted=place["file"] == self.file)
+
     def close(self) -> None:
         """Finish the segment: from now on it can be read by others."""
         if self._sink is not None:
@@ -189,18 +195,41 @@ def _mapped(path: str, least: int) -> MappedFile:
     return mapped
 
 
+def fetch_segment(folder: str, place: dict[str, Any], trusted: bool) -> pa.Table:
+    """Read one run of a segment into memory of its own."""
+    path = str(Path(folder, place["file"]))
+    try:
+        with open(path, "rb") as file:
+            file.seek(place["offset"])
+            section = pa.py_buffer(file.read(place["length"]))
+        if not trusted:
+            _compare(path, place, section)
+        return pa.ipc.open_stream(section).read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise StateError(
+            f"the run at {place['offset']} of {path} must be an Arrow stream, got: {error}; the "
+            f"checkpoint is damaged"
+        ) from error
+
+
 def _check(path: str, place: dict[str, Any], mapped: MappedFile, section: pa.Buffer) -> None:
-    """Compare the checksum of a run, once in this process: it reads all of it."""
+    """Compare the checksum of a mapped run, once in this process: it reads all of it."""
+    if _compare(path, place, section):
+        mapped.release(place["offset"], place["length"])
+
+
+def _compare(path: str, place: dict[str, Any], section: pa.Buffer) -> bool:
+    """Compare the checksum of a run; return whether that was done now and not before."""
     key = path, place["offset"]
     if key in _checked:
-        return
+        return False
     if zlib.crc32(section) != place["crc"]:
         raise StateError(
             f"the run at {place['offset']} of {path} must have the checksum that its manifest "
             f"says, but the file was altered; the checkpoint is damaged: bring the file back from "
             f"a copy, or use another --checkpoint"
         )
-    mapped.release(place["offset"], place["length"])
     _checked[key] = None
     while len(_checked) > _CHECKED_RUNS:
         _checked.popitem(last=False)
+    return True

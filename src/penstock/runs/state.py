@@ -38,6 +38,12 @@ class Run:
             self._table = self._storage.read(self.place)
         return self._table.slice(self.skipped) if self.skipped else self._table
 
+    def fetch(self) -> pa.Table:
+        """Return the rows read into memory of their own; nothing but the caller keeps them."""
+        assert self._storage is not None
+        table = self._storage.fetch(self.place)
+        return table.slice(self.skipped) if self.skipped else table
+
     def __len__(self) -> int:
         return self.rows - self.skipped
 
@@ -59,6 +65,9 @@ class Storage(Protocol):
     def read(self, place: dict[str, Any]) -> pa.Table:
         """Return the table at a place."""
 
+    def fetch(self, place: dict[str, Any]) -> pa.Table:
+        """Return the table at a place, read and not mapped: memory is free when it is let go."""
+
 
 class MemoryStorage:
     """Runs in memory, for unit tests and experiments."""
@@ -72,6 +81,9 @@ class MemoryStorage:
 
     def read(self, place: dict[str, Any]) -> pa.Table:
         return self.tables[place["index"]]
+
+    def fetch(self, place: dict[str, Any]) -> pa.Table:
+        return self.read(place)
 
 
 class State:
