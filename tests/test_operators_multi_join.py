@@ -11,14 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InternalError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
-from penstock.model import INF, MIN_TIME, Batch, Heartbeat
-from penstock.operators.base import Context
 from penstock.operators.multi_join import MultiJoinOperator
-from penstock.runs.state import MemoryStorage, State
-from tests.slices import Row, Script, check, crowd, scripts
+from tests.slices import Script, check, crowd, scripts
 
 TYPES = (pa.string(), pa.int64(), pa.int64())
 WIDTH = len(TYPES)
