@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from penstock.errors import InternalError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
-from penstock.model import INF, MIN_TIME, Batch, Heartbeat
+from penstock.model import INF, MIN_TIME, Batch, Heartbeat, Message
 from penstock.operators.base import Context
 from penstock.operators.multi_join import MultiJoinOperator
 from penstock.runs import tuples
 from penstock.runs.state import MemoryStorage, State
+from tests import slices
 from tests.slices import Row, Script, batch_of, check, crowd, scripts
 
 TYPES = (pa.string(), pa.int64(), pa.int64())
@@ -52,6 +53,15 @@ class Restless(MultiJoinOperator):
         if self.dice.random() < 0.5:
             return self._pair if self._pair in self._possible_pairs() else None
         return self.dice.choice([None, *self._possible_pairs()])
+
+
+class Strict(slices.Listener):
+    """Hears no row whose holder was told before."""
+
+    def take(self, message: Message) -> None:
+        if isinstance(message, Batch):
+            assert not set(message.holder.tolist()) & set(self.told)
+        super().take(message)
 
 
 def column(port: int, i: int) -> Expr:
@@ -106,7 +116,10 @@ class Case:
     def check(self, script: Script, kind: type[MultiJoinOperator] = Restless) -> None:
         """Compare all instants; pieces are put together for reading, or not."""
         Restless.dice = random.Random(script.seed)
-        with patch.object(tuples, "_DENSE", script.seed % 2 * 8):
+        with (
+            patch.object(tuples, "_DENSE", script.seed % 2 * 8),
+            patch.object(slices, "Listener", Strict),
+        ):
             self._check(script, kind)
 
     def _check(self, script: Script, kind: type[MultiJoinOperator]) -> None:
