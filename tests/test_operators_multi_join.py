@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import InternalError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
+from penstock.model import INF, MIN_TIME, Batch, Heartbeat, Message
+from penstock.operators.base import Context
 from penstock.operators.multi_join import MultiJoinOperator
-from tests.slices import Script, check, crowd, scripts
+from penstock.runs import tuples
+from penstock.runs.state import MemoryStorage, State
+from tests import slices
+from tests.slices import Row, Script, batch_of, check, crowd, scripts
 
 TYPES = (pa.string(), pa.int64(), pa.int64())
 WIDTH = len(TYPES)
@@ -44,6 +53,15 @@ class Restless(MultiJoinOperator):
         if self.dice.random() < 0.5:
             return self._pair if self._pair in self._possible_pairs() else None
         return self.dice.choice([None, *self._possible_pairs()])
+
+
+class Strict(slices.Listener):
+    """Hears no row whose holder was told before."""
+
+    def take(self, message: Message) -> None:
+        if isinstance(message, Batch):
+            assert not set(message.holder.tolist()) & set(self.told)
+        super().take(message)
 
 
 def column(port: int, i: int) -> Expr:
@@ -96,7 +114,15 @@ class Case:
         )
 
     def check(self, script: Script, kind: type[MultiJoinOperator] = Restless) -> None:
+        """Compare all instants; pieces are put together for reading, or not."""
         Restless.dice = random.Random(script.seed)
+        with (
+            patch.object(tuples, "_DENSE", script.seed % 2 * 8),
+            patch.object(slices, "Listener", Strict),
+        ):
+            self._check(script, kind)
+
+    def _check(self, script: Script, kind: type[MultiJoinOperator]) -> None:
 
         def expected(time: int) -> list[tuple]:
             rows = (script.snapshot(port, time) for port in range(self.ports))
@@ -224,3 +250,140 @@ def test_crowd(name, open_ports):
         script = closed(crowd(row, 3, seed=seed), open_ports)
         script.ports = [some[:70] for some in script.ports]
         CASES[name].check(script)
+
+
+# What it decides by itself
+
+
+def stream(
+    make: Callable[[], MultiJoinOperator], batches: int, rows: Callable[[int, int], list[tuple]]
+) -> Iterator[tuple[State, list[Batch]]]:
+    """Play batches of 100 chronons; rows live 1000. Yield the state and the results of each."""
+    storage, description = MemoryStorage(), None
+    for number in range(batches):
+        state = State(storage, description)
+        joined = make()
+        joined.open(Context(state))
+        said: list[Batch] = []
+        for port in range(joined.ports):
+            values = rows(number, port)
+            columns = [pa.array([v[i] for v in values], t) for i, t in enumerate(TYPES)]
+            start = np.linspace(100 * number, 100 * number + 99, len(values)).astype(np.int64)
+            said += joined.receive(port, Batch.of(columns, start, start + 1000))
+            said += joined.receive(port, Heartbeat(100 * (number + 1)))
+        joined.close()
+        description = json.loads(json.dumps(state.describe()))
+        yield State(storage, description), [m for m in said if isinstance(m, Batch)]
+
+
+def linked(kind: type[MultiJoinOperator]) -> MultiJoinOperator:
+    """Equal keys of three inputs; the second and third are linked by a number too."""
+    conditions = [(call("eq", column(1, 1), column(2, 1)), (1, 2))]
+    return kind([TYPES] * 3, [[own(0)]] * 3, conditions, range(3 * WIDTH))
+
+
+class Plain(MultiJoinOperator):
+    """Never keeps a pair."""
+
+    def _choose_pair(self) -> None:
+        return None
+
+
+def test_a_pair_is_kept_while_it_pays():
+    """First few rows of b and c belong together, then all of them do."""
+
+    def rows(number: int, port: int) -> list[tuple]:
+        dice = random.Random(97 * number + port)
+        numbers = 500 if number < 20 else 1
+        count = 120 if port == 0 else 20
+        return [(f"{dice.randrange(3)}", dice.randrange(numbers), i) for i in range(count)]
+
+    kept, results = [], []
+    plain = stream(lambda: linked(Plain), 36, rows)
+    for (state, said), (_, expected) in zip(
+        stream(lambda: linked(MultiJoinOperator), 36, rows), plain, strict=True
+    ):
+        kept.append("pair.first" in state.numbers)
+        if kept[-1]:
+            assert (state.numbers["pair.first"], state.numbers["pair.second"]) == (1, 2)
+        else:
+            assert not state.runs("pair")
+        results.append(sum(len(batch) for batch in said))
+        assert results[-1] == sum(len(batch) for batch in expected)
+    assert all(kept[10:20])
+    assert not any(kept[-6:])
+    assert min(results[1:]) > 0
+
+
+def test_the_order_follows_the_selectivities():
+    """The input with few partners is probed first; when that changes, so does the order."""
+    orders = []
+
+    class Told(MultiJoinOperator):
+        def _choose_order(self, joined: int) -> tuple[int, ...]:
+            order = super()._choose_order(joined)
+            if joined == 1:
+                orders.append(order)
+            return order
+
+    def rows(number: int, port: int) -> list[tuple]:
+        dice = random.Random(31 * number + port)
+        rare = 2 if number < 15 else 1
+        keys = 400 if port == rare else 20
+        return [(f"{dice.randrange(keys)}", 0, 0) for _ in range(60)]
+
+    for _ in stream(lambda: Told([TYPES] * 3, [[own(0)]] * 3, [], range(9)), 40, rows):
+        pass
+    assert orders[10:15] == [(2, 1)] * 5
+    assert orders[-5:] == [(1, 2)] * 5
+
+
+def test_measurements_survive_in_plain_numbers():
+    def rows(number: int, port: int) -> list[tuple]:
+        return [(f"{i % 7}", i, i) for i in range(20)]
+
+    for state, _ in stream(
+        lambda: MultiJoinOperator([TYPES] * 3, [[own(0)]] * 3, [], [0]), 3, rows
+    ):
+        assert all(isinstance(v, int) for v in state.numbers.values())
+        assert any(name.startswith("fan.1.1.") for name in state.numbers)
+
+
+def test_rows_that_no_partner_can_reach_are_not_stored():
+    """Two tables and a stream: the stream leaves no state."""
+    state = State(MemoryStorage())
+    joined = MultiJoinOperator([TYPES] * 3, [[own(0)]] * 3, [], [1, 4, 7])
+    joined.open(Context(state))
+    for port in (1, 2):
+        columns = [pa.array(["a", "b"]), pa.array([1, 2]), pa.array([3, 4])]
+        list(joined.receive(port, Batch.of(columns, [MIN_TIME, MIN_TIME])))
+        list(joined.receive(port, Heartbeat(INF)))
+    columns = [pa.array(["a", "c"]), pa.array([5, 6]), pa.array([0, 0])]
+    list(joined.receive(0, Batch.of(columns, [3, 4])))
+    (rows,) = (m for m in joined.receive(0, Heartbeat(10)) if isinstance(m, Batch))
+    joined.close()
+    assert [c.to_pylist() for c in rows.columns] == [[5], [1], [1]]
+    assert rows.start.tolist() == [3]
+    assert not state.runs("side.0")
+    assert len(state.runs("side.1")) == len(state.runs("side.2")) == 1
+
+
+def test_the_end_of_time_leaves_no_state():
+    script = crowd(row, 3, seed=5)
+    state = State(MemoryStorage())
+    joined = Restless(*equal(3).arguments)
+    joined.open(Context(state))
+    for beat in (10, 20, INF):
+        for port, some in enumerate(script.ports):
+            due = [Row(r.values, r.start, INF) for r in some if beat - 10 <= r.start < beat]
+            list(joined.receive(port, batch_of(due, TYPES)))
+            list(joined.receive(port, Heartbeat(beat)))
+        assert beat == INF or len(joined._sides[0])
+    joined.close()
+    kept = {name for name in state.describe()["runs"] if not name.startswith(("waiting", "ends"))}
+    assert not kept
+
+
+def test_inputs_must_have_the_same_number_of_coordinates():
+    with pytest.raises(InternalError, match="same number of coordinates"):
+        MultiJoinOperator([TYPES] * 3, [[own(0)], [own(0)], []], [], [0])

@@ -33,6 +33,7 @@ from penstock.expr.types import type_name
 from penstock.model import MIN_TIME, TIMESTAMP, Field, Schema
 from penstock.optimizer import optimize
 from penstock.physical import explain as physical_explain
+from penstock.physical.multiway import probe_orders
 from penstock.physical.packing import Progress
 from penstock.physical.planner import Query, plan
 from penstock.spark.delivery import Delivery, Outlet
@@ -446,12 +447,14 @@ def _explanation(session: Session, level: str, node: Node, name: str) -> list[st
                 Query(n, p, handles[n.lower()].mode if n.lower() in handles else "view")
                 for n, p in plans.items()
             ]
-            whole = plan(queries, session.config, {})
+            known = {} if session._pipeline is None else session._pipeline.measured()
+            whole = plan(queries, session.config, {}, known)
         shards = session.config["shards"] or _cores(session)
         lines += ["physical plan", physical_explain.explain(whole, name, shards)]
         if session._pipeline is not None:
             digests = _digests(session._pipeline, name)
             lines += [str(h) for h in session._pipeline.hot_shards() if h.digest in digests]
+            lines += probe_orders(whole, session._pipeline.manifest.states, digests)
         lines.append("")
     return lines
 

@@ -16,10 +16,10 @@ far comes before one that has none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
-from penstock.algebra import Filter, Join, Node
+from penstock.algebra import Filter, Join, Node, inputs, with_inputs
 from penstock.expr.arrow import cannot_fail
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Call, Expr, columns_of, shift
@@ -35,6 +35,17 @@ def conjuncts(expr: Expr) -> list[Expr]:
 def all_of(parts: Sequence[Expr]) -> Expr:
     """Join with AND; at least one is needed."""
     return reduce(lambda a, b: resolve_call("and", [a, b]), parts)
+
+
+def hinted(node: Node, hint: str) -> Node:
+    """Return a tree of joins with a hint on all inner joins that have none."""
+    match node:
+        case Join(kind="inner", hint="") if hint:
+            left, right = hinted(node.left, hint), hinted(node.right, hint)
+            return replace(node, left=left, right=right, hint=hint)
+        case Join() | Filter() if hint:
+            return with_inputs(node, tuple(hinted(below, hint) for below in inputs(node)))
+    return node
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 query  := [WITH name AS (query), ..] body [ORDER BY ..] [LIMIT k]
 body   := term ((UNION | EXCEPT | MINUS) [ALL | DISTINCT] term)*
 term   := block (INTERSECT [ALL | DISTINCT] block)*
-block  := SELECT .. | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
+block  := SELECT [/*+ hint */] .. | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
 item   := (name | (query) | ISTREAM (query)) [window] [[AS] alias] [window]
 join   := , item | CROSS JOIN item | [INNER | LEFT | RIGHT | FULL | SEMI | ANTI] JOIN item ON ..
 asof   := ASOF [INNER | LEFT] JOIN item [MATCH_CONDITION (condition)] [ON .. | USING (..)]
@@ -11,6 +11,7 @@ asof   := ASOF [INNER | LEFT] JOIN item [MATCH_CONDITION (condition)] [ON .. | U
 
 from __future__ import annotations
 
+import re
 from typing import NoReturn
 
 from sqlglot.tokens import TokenType
@@ -31,6 +32,9 @@ from penstock.cql.syntax import (
     WindowClause,
     WindowSyntax,
 )
+
+HINTS = ("MULTIWAY", "CASCADE")
+_HINT = re.compile(r"\s*/\*\+\s*(.*?)\s*\*/", re.DOTALL)
 
 STREAM_WORDS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
@@ -142,6 +146,7 @@ class QueryParser(ExpressionParser):
             self.fail(
                 f"a query must begin with SELECT, ISTREAM, DSTREAM or RSTREAM, got {self.got()}"
             )
+        hint = self._hint()
         distinct = self.accept("DISTINCT")
         if not distinct:
             self.accept("ALL")
@@ -169,8 +174,22 @@ class QueryParser(ExpressionParser):
         if self.is_word("QUALIFY"):
             self.refuse("there is no QUALIFY; use a sub-query in FROM with WHERE")
         return SelectQuery(
-            distinct, tuple(items), sources, where, group_by, having, self.since(start)
+            distinct, tuple(items), sources, where, group_by, having, self.since(start), hint
         )
+
+    def _hint(self) -> str:
+        """Read the hint that may stand behind SELECT; to the tokens it is a comment."""
+        found = _HINT.match(self.sql, self._prev.end + 1)
+        if found is None:
+            return ""
+        word = found[1]
+        if word.upper() not in HINTS:
+            self.fail(
+                f"a hint must be one of {', '.join(HINTS)}, got '{word}'; a comment does not begin "
+                f"with '+'",
+                found.span(1),
+            )
+        return word.lower()
 
     def _demand_parentheses(self) -> NoReturn:
         self.fail(f"{self._curr.text.upper()} must be followed by a query in parentheses")

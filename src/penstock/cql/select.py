@@ -19,7 +19,7 @@ from penstock.algebra import Aggregate, Distinct, Filter, Node, Project, SortKey
 from penstock.cql.asof import AsofBinder
 from penstock.cql.chains import Chain
 from penstock.cql.grouping import Stray, after_grouping, over_outputs
-from penstock.cql.joining import conjuncts
+from penstock.cql.joining import conjuncts, hinted
 from penstock.cql.scalars import Aggregates, ScalarBinder, label
 from penstock.cql.scope import Scope, ScopeColumn
 from penstock.cql.source import Source
@@ -96,6 +96,7 @@ class SelectBinder:
         self.conditions: list[Expr] = []
         self.facts: list[Expr] = []
         self.node, self.scope = self._from()
+        self.node = hinted(self.node, block.hint)
         self.inputs = len(self.node.schema)
         self.aggregates = Aggregates(self.inputs)
         self.aliases: dict[str, Expr] = {}

@@ -134,6 +134,7 @@ class SelectQuery:
     group_by: tuple[Scalar, ...] | None
     having: Scalar | None
     span: Span
+    hint: str = ""
 
 
 @dataclass(frozen=True)

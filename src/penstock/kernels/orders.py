@@ -17,7 +17,7 @@ pays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -65,7 +65,7 @@ def mask_of(inputs: Iterable[int]) -> int:
 class Orders:
     """Measurements of one operator, and the choices that follow from them."""
 
-    def __init__(self, links: Sequence[frozenset[int]], numbers: dict[str, int]) -> None:
+    def __init__(self, links: Sequence[frozenset[int]], numbers: Mapping[str, int]) -> None:
         self._links = links
         self._full = (1 << len(links)) - 1
         self.sizes = [0.0] * len(links)

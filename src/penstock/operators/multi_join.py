@@ -27,7 +27,7 @@ Holders: as in the join of two (`penstock.runs.holders`), generation by generati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -271,6 +271,24 @@ class MultiJoinOperator(SlicedOperator):
                 if first < second and closed and self._anchors((first, second)):
                     found.append((first, second))
         return found
+
+    def describe(self, numbers: Mapping[str, int]) -> str:
+        """Say in which order inputs are probed and what is kept, from the numbers of a state."""
+        orders = Orders(self._links, numbers)
+        pair = None
+        if "pair.first" in numbers:
+            pair = numbers["pair.first"], numbers["pair.second"]
+        steps = []
+        for i in range(self.ports):
+            kept = pair is not None and i in pair
+            order = orders.order(mask_of(pair) if kept and pair else 1 << i, pair).order
+            names = ["the kept pair" if unit == self.ports else str(unit) for unit in order]
+            start = f"{i} (with its pair)" if kept else str(i)
+            steps.append(f"{start} probes {', '.join(names)}")
+        keeps = (
+            "no pair is kept" if pair is None else f"the pair of {pair[0]} and {pair[1]} is kept"
+        )
+        return "; ".join([*steps, keeps])
 
     # ---- the pair
 

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from penstock import algebra
 from penstock.algebra import Node
@@ -311,6 +312,22 @@ def measured(plan: PhysicalPlan, rows: Mapping[str, int]) -> dict[str, float]:
         if node.meaning and join.operator is JoinOperator and came and join.digest in rows:
             found[node.meaning] = rows[join.digest] / came
     return found
+
+
+def probe_orders(
+    plan: PhysicalPlan, states: Sequence[Mapping[str, Any]], digests: Container[str]
+) -> list[str]:
+    """Return, for each join of many inputs and each shard, in which order it probes at present."""
+    lines = []
+    for node in plan.nodes:
+        if node.operator is MultiJoinOperator and node.digest in digests:
+            joined = node.build()
+            assert isinstance(joined, MultiJoinOperator)
+            for shard, known in enumerate(states):
+                if node.digest in known:
+                    text = joined.describe(known[node.digest]["numbers"])
+                    lines.append(f"{node.label.split(';')[0]}, shard {shard}: {text}")
+    return lines
 
 
 def _rows_of(node: Node) -> list[Node]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ import pyarrow.compute as pc
 from penstock.kernels.codes import F64
 from penstock.model import I64, U64, one_array
 from penstock.runs.side import Piece
+
+_DENSE = 8
+"""Of so many rows one must be wanted for pieces to be put together."""
+_TOGETHER = 64 << 20
+"""Most bytes of pieces that are put together."""
 
 
 class Rows:
@@ -30,6 +36,13 @@ class Rows:
         self.first: I64 = np.cumsum([0, *(len(piece) for piece in self.pieces)])
         self.open = any(piece.stats["open"] for piece in self.pieces)
         self.dead = any(piece.stats["dead"] for piece in self.pieces)
+        self._numbers: dict[str, Any] = {}
+        self._columns: dict[int, pa.Array] = {}
+
+    @cached_property
+    def _small(self) -> bool:
+        """Whether the pieces fit together in memory, and in one array each."""
+        return sum(piece.table.nbytes for piece in self.pieces) <= _TOGETHER
 
     def __len__(self) -> int:
         return int(self.first[-1])
@@ -45,30 +58,35 @@ class Rows:
 
     def numbers(self, name: str, at: I64) -> Any:
         """Return a numeric column of some rows; 0 in pieces that have no such column."""
+        if self._dense(at):
+            if name not in self._numbers:
+                self._numbers[name] = np.concatenate(
+                    [self._of(piece, name) for piece in self.pieces]
+                )
+            return self._numbers[name][at]
         parts = list(self._parts(at))
         if len(parts) == 1:
             piece, _, there = parts[0]
-            if name in piece.table.column_names:
-                return piece.numbers(name)[there]
-        values: Any = None
-        for piece, where, there in parts:
-            if name in piece.table.column_names:
-                column = piece.numbers(name)
-                values = np.zeros(len(at), column.dtype) if values is None else values
-                values[where] = column[there]
-        return np.zeros(len(at), np.int64) if values is None else values
+            return self._of(piece, name)[there]
+        columns = [self._of(piece, name) for piece, _, _ in parts]
+        values = np.empty(len(at), columns[0].dtype)
+        for column, (_, where, there) in zip(columns, parts, strict=True):
+            values[where] = column[there]
+        return values
 
     def columns(self, chosen: Sequence[int], at: I64) -> list[pa.Array]:
         """Return value columns of some rows."""
+        if self._dense(at):
+            index = pa.array(at)
+            return [pc.take(self._whole(c), index, boundscheck=False) for c in chosen]
         parts = list(self._parts(at))
         indices = [pa.array(there) for _, _, there in parts]
         back: pa.Array | None = None
         if len(parts) > 1:
             order = np.concatenate([where for _, where, _ in parts])
-            if (order[1:] < order[:-1]).any():
-                place = np.empty(len(order), np.int64)
-                place[order] = np.arange(len(order))
-                back = pa.array(place)
+            place = np.empty(len(order), np.int64)
+            place[order] = np.arange(len(order))
+            back = pa.array(place)
         found = []
         for c in chosen:
             taken = [
@@ -78,6 +96,21 @@ class Rows:
             column = taken[0] if len(taken) == 1 else pa.concat_arrays(taken)
             found.append(column if back is None else pc.take(column, back, boundscheck=False))
         return found
+
+    def _dense(self, at: I64) -> bool:
+        """Whether so many rows are wanted that putting the pieces together costs little."""
+        return len(self.pieces) > 1 and _DENSE * len(at) >= len(self) and self._small
+
+    def _whole(self, c: int) -> pa.Array:
+        if c not in self._columns:
+            parts = [one_array(piece.table.column(f"c{c}")) for piece in self.pieces]
+            self._columns[c] = pa.concat_arrays(parts)
+        return self._columns[c]
+
+    def _of(self, piece: Piece, name: str) -> Any:
+        if name == "_holder" and name not in piece.table.column_names:
+            return np.zeros(len(piece), np.int64)
+        return piece.numbers(name)
 
     def _parts(self, at: I64) -> Iterator[tuple[Piece, Any, I64]]:
         """Yield the pieces that hold some of the rows: which of them, and where in the piece."""

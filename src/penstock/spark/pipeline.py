@@ -29,6 +29,7 @@ from penstock.config import Config
 from penstock.errors import StateError
 from penstock.model import MIN_TIME
 from penstock.optimizer import optimize_alone, shared_digests
+from penstock.physical.multiway import measured
 from penstock.physical.packing import Progress
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report
 from penstock.physical.plan import PhysicalPlan
@@ -208,9 +209,14 @@ class Pipeline:
         queries = []
         for name, q in active.items():
             queries.append(Query(name, self.optimized(name), q.mode, q.since, q.batch or 0))
-        made = plan(queries, self.config, self.manifest.numbers)
+        made = plan(queries, self.config, self.manifest.numbers, self.measured())
         self._check_plan(made, set(fresh))
         return made
+
+    def measured(self) -> dict[str, float]:
+        """Return results per row of the joins that run, for the choice of plans."""
+        whole = self.last_plan
+        return {} if whole is None else measured(whole, self.metrics.node_rows)
 
     def optimized(self, name: str) -> Node:
         """Return the plan of a query after the rules; it stays the same while the query runs."""
