@@ -45,6 +45,9 @@ CONFIGS = (
     Hostile("random cuts", cuts="random"),
     Hostile("round robin", cuts=4, settings={"scheduler": "roundrobin"}),
     Hostile("blocks of three rows", cuts=2, settings={"block.rows": 3}),
+    Hostile("joined on arrival", cuts="row", settings={"join.buffer": "output"}),
+    Hostile("joined on arrival, shuffled", cuts=5, settings={"join.buffer": "output"}, shuffle=4),
+    Hostile("every pair tested", settings={"join.index": False}),
 )
 
 

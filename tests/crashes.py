@@ -23,6 +23,8 @@ QUERIES = {
     "others": "SELECT k FROM s [RANGE 6] EXCEPT SELECT k FROM r [RANGE 6]",
     "pairs": "SELECT s.x, r.x AS z FROM s [RANGE 5] JOIN r [ROWS 4] ON s.k = r.k",
     "births": "ISTREAM (SELECT k, MAX(x) AS top FROM r [RANGE 5] GROUP BY k)",
+    "near": "SELECT s.x, q.x AS z FROM s [RANGE 5], q [ROWS 6] WHERE ABS(s.x - q.x) <= 1",
+    "later": "SELECT s.y, r.x FROM s [RANGE 4], r [RANGE 4] WHERE s.y < r.x",
     "facts": "SELECT s.k, d.x FROM s [RANGE 4] JOIN d ON s.k = d.k",
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from penstock.config import Config
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.operators.base import Context, Operator
 from penstock.runs.merging import Merging
@@ -152,7 +153,9 @@ def run(
 
     def opened() -> Operator:
         operator = make()
-        operator.open(Context(state, merging=merging, block=chance.choice((1, 64))))
+        block = chance.choice((1, 64))
+        settings = Config({"join.buffer": chance.choice(("input", "output"))})
+        operator.open(Context(state, merging=merging, block=block, settings=settings))
         return operator
 
     def send(port: int, message: Message) -> None:

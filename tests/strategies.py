@@ -15,7 +15,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from penstock.algebra import (
+    ASOF_KINDS,
+    ASOF_OPERATORS,
+    JOIN_KINDS,
     Aggregate,
+    AsofJoin,
     Distinct,
     Filter,
     Join,
@@ -158,6 +162,8 @@ def hostile_settings() -> st.SearchStrategy:
             "scheduler": st.sampled_from(["topological", "roundrobin"]),
             "rules": st.booleans(),
             "panes": st.booleans(),
+            "join.buffer": st.sampled_from(["input", "output"]),
+            "join.index": st.booleans(),
         },
     )
 
@@ -361,7 +367,41 @@ def joins(draw, below: st.SearchStrategy) -> Node:
     if draw(st.integers(0, 2)) == 0:
         both = Schema(left.schema.fields + right.schema.fields)
         residual = draw(predicates(both))
-    return Join(left, right, tuple(a for a, _ in keys), tuple(b for _, b in keys), residual)
+    kind = draw(st.sampled_from(["inner", *JOIN_KINDS]))
+    return Join(left, right, tuple(a for a, _ in keys), tuple(b for _, b in keys), residual, kind)
+
+
+@st.composite
+def asof_joins(draw, below: st.SearchStrategy) -> Node:
+    """Often by the time columns, at times moved by a constant, at times by any other number."""
+    left, right = draw(below), draw(others())
+    if draw(st.booleans()):
+        left, right = right, left
+    kinds = (LONG, DOUBLE, BOOL)
+    both = [k for k in kinds if all(columns_of_type(n.schema, k) for n in (left, right))]
+    kind = draw(st.sampled_from([*both, *both[:1] * 3] or [LONG]))
+    at = []
+    for node in (left, right):
+        columns = columns_of_type(node.schema, kind) or [Literal(1, LONG)]
+        by_time = columns[-1] if draw(st.integers(0, 3)) else draw(st.sampled_from(columns))
+        if kind == LONG and draw(st.integers(0, 3)) == 0:
+            name = draw(st.sampled_from(["add", "subtract"]))
+            by_time = Call(name, (by_time, Literal(draw(st.integers(-3, 3)), LONG)), LONG)
+        at.append(by_time)
+    keys: list[tuple[Expr, Expr]] = []
+    for of_key in (STRING, LONG):
+        pairs = (columns_of_type(left.schema, of_key), columns_of_type(right.schema, of_key))
+        if all(pairs) and draw(st.integers(0, 2)) == 0:
+            keys.append(tuple(draw(st.sampled_from(side)) for side in pairs))
+    return AsofJoin(
+        left,
+        right,
+        tuple(a for a, _ in keys),
+        tuple(b for _, b in keys),
+        *at,
+        draw(st.sampled_from(ASOF_OPERATORS)),
+        draw(st.sampled_from(ASOF_KINDS)),
+    )
 
 
 EXACT = ("count", "count_distinct", "sum", "min", "max")
@@ -447,6 +487,7 @@ OPERATORS: list[Callable] = [
     filters,
     projects,
     joins,
+    asof_joins,
     aggregates,
     distincts,
     unions,

@@ -95,6 +95,23 @@ PAIRS: list[tuple[Callable[[Session], Relation], str]] = [
         "SELECT s.k, s.x, s.y, s.t, d.k AS l, d.label FROM s [NOW] JOIN d ON s.k = d.k AND s.x > 0",
     ),
     (
+        lambda s: s.stream("s").window("NOW").asof_join(s.stream("r"), on="k"),
+        "SELECT a.k, a.x, a.y, a.t, b.z, b.t AS u FROM s [NOW] a ASOF JOIN r b "
+        "ON a.k = b.k AND a.t >= b.t",
+    ),
+    (
+        lambda s: s.stream("s").window("RANGE 3").asof_join(
+            s.stream("r").window("ROWS 2"), on="l.k = r.k", at="r.t > l.t + 1", how="left"
+        ),
+        "SELECT * FROM (SELECT a.k, a.x, a.y, a.t, b.k AS j, b.z, b.t AS u FROM s [RANGE 3] a "
+        "ASOF LEFT JOIN r [ROWS 2] b ON a.k = b.k AND a.t + 1 < b.t) q",
+    ),
+    (
+        lambda s: s.stream("s").window("NOW").asof_join(s.stream("r").window("ROWS 2")),
+        "SELECT a.k, a.x, a.y, a.t, b.k AS j, b.z, b.t AS u FROM s [NOW] a "
+        "ASOF JOIN r [ROWS 2] b ON a.t >= b.t",
+    ),
+    (
         lambda s: s.view("recent").select("k").distinct(),
         "SELECT DISTINCT k FROM recent",
     ),
@@ -178,6 +195,9 @@ def test_a_joined_column_whose_name_is_taken_gets_another(session: Session) -> N
         (lambda s: s.stream("s").where("w > 1"), "there is no column 'w'"),
         (lambda s: s.stream("s").group_by("k").agg("x + 1"), "an aggregate must be given"),
         (lambda s: s.stream("s").join(s.stream("r"), on="w"), "there is no column 'w'"),
+        (lambda s: s.stream("s").asof_join(s.stream("r"), at="w"), "there is no column 'w'"),
+        (lambda s: s.stream("s").asof_join(s.stream("r"), at="l.k = r.k"), "got only equalities"),
+        (lambda s: s.stream("s").asof_join(s.stream("r"), how="right"), "inner, left in asof_join"),
         (lambda s: s.stream("s").union_all(s.stream("r")), "must have the same column types"),
         (lambda s: s.stream("s").except_(s.stream("r")), "must have the same column types"),
         (lambda s: s.stream("s").top(0, "x"), "must be at least 1, got 0"),

@@ -34,6 +34,7 @@ QUERIES = {
     "last_rows": "SELECT * FROM s [PARTITION BY k ROWS 2]",
     "totals": "SELECT k, COUNT(*) AS n, SUM(x) AS total FROM s [RANGE 5] GROUP BY k",
     "pairs": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 5] JOIN r [ROWS 4] ON s.k = r.k",
+    "near": "SELECT s.x, q.x AS z FROM s [RANGE 5], q [ROWS 6] WHERE ABS(s.x - q.x) <= 1",
     "missing": "SELECT k FROM s [RANGE 6] EXCEPT SELECT k FROM r [RANGE 6]",
 }
 

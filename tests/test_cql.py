@@ -604,7 +604,7 @@ def test_join_without_equality(catalog: Catalog):
     assert isinstance(found, Join)
     assert (found.left_keys, found.right_keys) == ((), ())
     assert isinstance(found.residual, Call)
-    assert bind_query("SELECT a.k, y FROM a, b", catalog).input.residual is None
+    assert bind_query("SELECT a.k, y FROM a [NOW], b [ROWS 2]", catalog).input.residual is None
 
 
 def test_using_shows_a_column_once(catalog: Catalog):

@@ -54,12 +54,12 @@ QUERIES = [
     ("SELECT w.kk FROM a w", "there is no column 'kk' in 'w'", "w.kk"),
     ("SELECT w.k FROM a", "there is no 'w' in FROM; known: a", "w"),
     ("SELECT w.* FROM a", "there is no 'w' in FROM", "w"),
-    ("SELECT k FROM a, b", "the column 'k' is ambiguous; write one of a.k, b.k", "k"),
+    ("SELECT k FROM a, b WHERE n = y", "the column 'k' is ambiguous; write one of a.k, b.k", "k"),
     ("SELECT q FROM (SELECT k q, x q FROM a)", "the column 'q' is ambiguous; give the", "q"),
     ("SELECT a.k FROM a, a", "the name 'a' is used twice in FROM", "a"),
     ("SELECT p.k FROM a p, b AS P", "the name 'P' is used twice in FROM", "P"),
     ("SELECT k, x k FROM a", "the output has two columns 'k'; give it another name with AS", "k"),
-    ("SELECT * FROM a, b", "the output has two columns 'k'; give it another name", "*"),
+    ("SELECT * FROM a, b WHERE n = y", "the output has two columns 'k'; give it another name", "*"),
     ("SELECT x.y.z FROM a", "a column must be written as column or item.column", "x.y.z"),
     ("SELECT k FROM a.b", "names have one part, got 'a.'", "."),
     ("SELECT p.k FROM a p JOIN b USING (x)", "there is no column 'x'", "x"),
@@ -165,6 +165,79 @@ QUERIES = [
     ("SELECT k FROM a GROUP k", "GROUP must be followed by BY, got 'k'", "k"),
     ("SELECT k FROM a GROUP BY k WHERE n > 1", "WHERE stands in the wrong place", "WHERE"),
     ("SELECT k FROM a JOIN b", "JOIN must say ON condition or USING", "b"),
+    ("SELECT k FROM a LEFT JOIN b", "JOIN must say ON condition or USING", "b"),
+    ("SELECT k FROM a LEFT b ON TRUE", "LEFT must be followed by JOIN, got 'b'", "b"),
+    ("SELECT k FROM a FULL OUTER b", "FULL must be followed by JOIN, got 'b'", "b"),
+    ("SELECT k FROM a SEMI b", "SEMI must be followed by JOIN, got 'b'", "b"),
+    ("SELECT b.k FROM a SEMI JOIN b ON a.k = b.k", "there is no 'b' in FROM; known: a", "b"),
+    (
+        "SELECT b.k FROM a, b LEFT JOIN a c ON a.k = c.k",
+        "ON can name only what is joined since the last comma of FROM",
+        "a.k",
+    ),
+    (
+        "SELECT a.k FROM a [RANGE 5], b",
+        "b must have a window that bounds it, such as [ROWS 100] or [RANGE ..], because no "
+        "condition links it to the rest of FROM",
+        "b",
+    ),
+    (
+        "SELECT a.k FROM a CROSS JOIN b [NOW]",
+        "a must have a window that bounds it",
+        "a",
+    ),
+    (
+        "SELECT a.k FROM a [ROWS 1] JOIN b ON a.k = b.k, (SELECT k FROM a [AFTER 5]) v",
+        "must have a window that bounds it",
+        None,
+    ),
+    (
+        "SELECT a.k FROM a [NOW] LEFT JOIN b [RANGE UNBOUNDED] ON TRUE",
+        "b [RANGE UNBOUNDED] must have a window that bounds it",
+        None,
+    ),
+    ("SELECT k FROM a WHERE EXISTS k", "EXISTS must be followed by (SELECT ..), got 'k'", "k"),
+    ("SELECT k FROM a WHERE EXISTS (k)", "EXISTS must be followed by (SELECT ..), got 'k'", "k"),
+    (
+        "SELECT k FROM a WHERE k IN (SELECT k, y FROM b)",
+        "the sub-query of IN must have 1 column, as many as stand before IN, got 2",
+        "SELECT k, y FROM b",
+    ),
+    (
+        "SELECT k FROM a WHERE (k, n) IN (SELECT k FROM b)",
+        "the sub-query of IN must have 2 columns",
+        "SELECT k FROM b",
+    ),
+    (
+        "SELECT k FROM a WHERE t IN (SELECT TRUE FROM b)",
+        "got BIGINT, BOOLEAN",
+        "t IN (SELECT TRUE FROM b)",
+    ),
+    (
+        "SELECT k FROM a WHERE EXISTS (SELECT count(*) FROM b WHERE b.k = a.k)",
+        "a column of the query around can be named only in the WHERE of a sub-query that has no",
+        "a.k",
+    ),
+    (
+        "SELECT k FROM a WHERE n IN (SELECT a.n FROM b)",
+        "a column of the query around can be named only in the WHERE",
+        "a.n",
+    ),
+    (
+        "SELECT k FROM a WHERE k IN (SELECT k FROM b WHERE y > n GROUP BY k)",
+        "a column of the query around can be named only in the WHERE",
+        "n",
+    ),
+    (
+        "SELECT k FROM a WHERE k IN (SELECT k FROM b ORDER BY k)",
+        "has no order; add LIMIT k",
+        "ORDER BY k",
+    ),
+    (
+        "SELECT k FROM a WHERE EXISTS (SELECT k FROM b WHERE nothing = 1)",
+        "there is no column 'nothing'",
+        "nothing",
+    ),
     ("SELECT a.k FROM a CROSS JOIN b ON a.k = b.k", "a CROSS JOIN has no condition", "ON"),
     ("SELECT k FROM a LIMIT x", "LIMIT must be followed by a whole number, got 'x'", "x"),
     ("SELECT k FROM a LIMIT 0", "LIMIT must be from 1 to", "0"),
@@ -182,6 +255,23 @@ QUERIES = [
 ]
 
 
+ASOF = "SELECT a.k FROM a ASOF JOIN b "
+QUERIES += [
+    (ASOF, "JOIN must say ON condition or USING (columns)", None),
+    (ASOF + "ON a.k = b.k", "once by >=, >, <= or <, such as a.t >= b.t", "a.k = b.k"),
+    (ASOF + "USING (t)", "there is no column 't'; known: k, u, y", "t"),
+    (ASOF + "ON a.k = b.k AND a.t >= b.u AND a.t < b.y", "got two such comparisons", "a.t < b.y"),
+    (ASOF + "ON a.k = b.k AND a.t BETWEEN b.u AND b.y", "got two", "a.t BETWEEN b.u AND b.y"),
+    (ASOF + "ON a.t >= b.k", "two values of one type (use CAST)", "a.t >= b.k"),
+    (ASOF + "ON a.k = b.u AND a.t >= b.u", "got STRING, BIGINT", "a.k = b.u"),
+    (ASOF + "ON a.t + b.u", "ON must be a condition (BOOLEAN), got BIGINT", "a.t + b.u"),
+    (ASOF + "MATCH_CONDITION a.t >= b.u", "followed by a comparison in parentheses", "a"),
+    (ASOF + "MATCH_CONDITION (a.t >= b.u", "'(' must be closed by ')'", "u"),
+    (ASOF + "MATCH_CONDITION (a.k = b.k)", "got only equalities", "a.k = b.k"),
+    ("SELECT a.k FROM a ASOF b ON a.t >= b.u", "ASOF must be followed by JOIN", "b"),
+]
+
+
 @pytest.mark.parametrize(("text", "sentence", "marked"), QUERIES, ids=[q[0] for q in QUERIES])
 def test_mistakes_in_queries(text: str, sentence: str, marked: str | None, catalog: Catalog):
     error = mistake(text, catalog)
@@ -193,13 +283,42 @@ def test_mistakes_in_queries(text: str, sentence: str, marked: str | None, catal
 
 SUPPORT = [
     ("SELECT k FROM a ORDER BY k", "has no order; add LIMIT k", "ORDER BY k"),
-    ("SELECT a.k FROM a LEFT JOIN b ON a.k = b.k", "there is no LEFT JOIN; use JOIN", "LEFT"),
-    ("SELECT a.k FROM a RIGHT JOIN b ON a.k = b.k", "there is no RIGHT JOIN", "RIGHT"),
-    ("SELECT a.k FROM a FULL OUTER JOIN b ON a.k = b.k", "there is no FULL JOIN", "FULL"),
-    ("SELECT a.k FROM a ASOF JOIN b ON a.k = b.k", "[PARTITION BY k ROWS 1]", "ASOF"),
+    ("SELECT a.k FROM a RIGHT SEMI JOIN b ON a.k = b.k", "exchange the two sides", "SEMI"),
     ("SELECT a.k FROM a NATURAL JOIN b", "name the columns with USING", "NATURAL"),
-    ("SELECT k FROM a WHERE k IN (SELECT k FROM b)", "sub-query in IN: join with it", "(SELECT"),
-    ("SELECT k FROM a WHERE EXISTS (SELECT k FROM b)", "there is no EXISTS: join", "EXISTS"),
+    (
+        "SELECT k FROM a WHERE n = 1 OR k IN (SELECT k FROM b)",
+        "IN (SELECT ..) must be a condition of WHERE, alone or joined to others by AND, got it "
+        "inside another condition; the two sides of an OR can be two queries put together by UNION",
+        "k IN (SELECT k FROM b)",
+    ),
+    (
+        "SELECT EXISTS (SELECT k FROM b) AS e FROM a",
+        "EXISTS (SELECT ..) must be a condition of WHERE, alone or joined to others by AND, got it "
+        "inside SELECT; put what it is about into a sub-query in FROM and write WHERE above it",
+        "EXISTS (SELECT k FROM b)",
+    ),
+    (
+        "SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND a.k IN (SELECT k FROM c)",
+        "got it inside ON; put what it is about",
+        "a.k IN (SELECT k FROM c)",
+    ),
+    (
+        "SELECT k FROM a GROUP BY k HAVING count(*) NOT IN (SELECT y FROM b)",
+        "got it inside HAVING",
+        "count(*) NOT IN (SELECT y FROM b)",
+    ),
+    (
+        "SELECT k FROM a WHERE CASE WHEN EXISTS (SELECT k FROM b) THEN TRUE END",
+        "got it inside another condition",
+        "EXISTS (SELECT k FROM b)",
+    ),
+    ("SELECT k FROM a WHERE (k, n) = (1, 2)", "tuples are not values here", ","),
+    (ASOF + "ON a.k >= b.k", "compares times, dates or numbers, got STRING", "a.k >= b.k"),
+    (ASOF + "ON a.t >= b.u AND a.x <> b.y", "put others in WHERE", "a.x <> b.y"),
+    (ASOF + "ON a.t - b.u >= 0", "put others in WHERE", "a.t - b.u >= 0"),
+    (ASOF + "ON a.t >= b.u AND b.y > 3", "into a sub-query on the right side", "b.y > 3"),
+    (ASOF + "ON a.t >= b.u AND a.x > 3", "put one that does not into WHERE", "a.x > 3"),
+    ("SELECT a.k FROM a ASOF FULL JOIN b ON a.t >= b.u", "there is no ASOF FULL JOIN", "FULL"),
     ("SELECT k FROM a WHERE n = (SELECT 1 FROM b)", "put it in FROM and join", "(SELECT"),
     ("SELECT sum(x) OVER (PARTITION BY k) FROM a", "there is no OVER; put a window", "OVER"),
     ("SELECT k FROM a LIMIT 5 OFFSET 3", "there is no OFFSET", "OFFSET"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -16,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.config import Config
 from penstock.errors import InternalError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr
-from penstock.kernels import pairs
+from penstock.kernels import layouts, pairs
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
-from penstock.operators import join as join_module
 from penstock.operators.base import Context
 from penstock.operators.join import JoinOperator
 from penstock.runs import side as side_module
@@ -63,6 +64,8 @@ class Script:
     """(port, heartbeat, whether the operator is closed and opened anew after it)."""
     early: int = 0
     """Rows come before the heartbeat passes their start minus this."""
+    buffers: list[str] = field(default_factory=lambda: ["input"])
+    """What waits while one side runs ahead, in turn; cut by cut another one."""
 
 
 def batch_of(rows: list[Row]) -> Batch:
@@ -162,10 +165,13 @@ def play(script: Script) -> tuple[Listener, State]:
     storage = MemoryStorage()
     state = State(storage)
     listener = Listener()
+    buffers = itertools.cycle(script.buffers)
 
     def opened(state: State) -> JoinOperator:
         made = operator(script)
-        made.open(Context(state, merging=Merging(script.merging, 3), block=script.block))
+        merging = Merging(script.merging, 3)
+        buffer = Config({"join.buffer": next(buffers)})
+        made.open(Context(state, merging=merging, block=script.block, settings=buffer))
         return made
 
     joined = opened(state)
@@ -232,6 +238,7 @@ def scripted(seed: int, shared_holders: bool = False, self_join: bool = False) -
         random.choice([1, 3, 1 << 18]),
         cuts,
         random.choice([0, 5]),
+        random.choice([["input"], ["output"], ["input", "output"]]),
     )
 
 
@@ -245,13 +252,14 @@ def colliding(columns: list[pa.Array], rows: int) -> Keys:
 @given(SEEDS, st.sampled_from([0, 4]), st.booleans(), st.booleans())
 def test_all_pairs_at_every_instant(seed: int, worth: int, collide: bool, sparse: bool) -> None:
     with ExitStack() as stack:
-        stack.enter_context(patch.object(pairs, "_WORTH_BISECTING", worth))
+        stack.enter_context(patch.object(pairs, "WORTH_BISECTING", worth))
         if collide:
-            stack.enter_context(patch.object(join_module, "hash_columns", colliding))
+            stack.enter_context(patch.object(layouts, "hash_columns", colliding))
         if sparse:
             stack.enter_context(patch.object(side_module, "_MOST_TABLES", 0))
         _, state = play(scripted(seed))
     names = ("left", "right", "children", "left.told", "right.told", "children.told")
+    names += ("pending", "pending.told")
     assert all(not state.runs(name) for name in names), "the end of time leaves no state"
 
 

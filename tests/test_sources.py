@@ -21,6 +21,7 @@ from penstock.config import Config
 from penstock.errors import ConfigError, DataError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
+from penstock.physical.parcels import Parcel
 from penstock.spark.failures import root_cause
 from penstock.spark.folders import FolderFiles, FolderPosition
 from penstock.spark.positions import Position, ReplayFiles
@@ -790,8 +791,6 @@ def cities(tmp_path: Path) -> Path:
 
 @pytest.mark.spark
 def test_static_tables(spark: Any, tmp_path: Path, cities: Path) -> None:
-    from penstock.spark.sources import read_table
-
     declared = schema("name STRING, lon DOUBLE, founded DATE")
     table = read_table(spark, TableDef("city", declared, "csv", {"path": str(cities)}))
     assert table["name"].to_pylist() == ["Athens", "Volos"]
@@ -810,5 +809,28 @@ def test_static_tables(spark: Any, tmp_path: Path, cities: Path) -> None:
         read_table(spark, TableDef("city", declared, "csv", {"path": "/no/such"}))
     with pytest.raises(DataError, match=r"'nam'.*did you mean 'Name'"):
         read_table(spark, TableDef("city", schema("nam STRING"), "csv", {"path": str(cities)}))
-    with pytest.raises(DataError, match=r"'name'.*must be INT, got 'Athens' in row 0"):
+    with pytest.raises(DataError, match=r"'name'.*must be INT, got 'Athens'"):
         read_table(spark, TableDef("city", schema("name INT"), "csv", {"path": str(cities)}))
+    wrong = schema("lon INT")
+    with pytest.raises(DataError, match=r"'lon'.*must be INT, got double"):
+        read_table(spark, TableDef("city", wrong, "parquet", {"path": path}))
+
+
+def read_table(spark: Any, definition: TableDef) -> pa.Table:
+    """Return what the tasks see of a table."""
+    from penstock.spark.tables import table_frame
+
+    def whole(chunks: Any) -> Any:
+        for chunk in chunks:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, chunk.schema) as writer:
+                writer.write_table(chunk)
+            yield Parcel(0, 0, 0, 0, sink.getvalue())
+
+    frame = table_frame(spark, definition, range(len(definition.schema)), whole)
+    try:
+        rows = frame.collect()
+    except Exception as error:
+        raise root_cause(error) from None
+    parts = [pa.ipc.open_stream(bytes(row["blob"])).read_all() for row in rows]
+    return pa.concat_tables(parts).combine_chunks()

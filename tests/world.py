@@ -140,6 +140,19 @@ OPERATORS = {
     "top": "SELECT k, x FROM s [RANGE 6] ORDER BY x DESC, k LIMIT 2",
     "cross": "SELECT s.x, q.b FROM s [RANGE 2], q [ROWS 2]",
     "theta": "SELECT s.x, q.x AS z FROM s [RANGE 4], q [RANGE 4] WHERE s.x < q.x",
+    "band": "SELECT s.x, q.x AS z FROM s [RANGE 5], q [ROWS 6] WHERE ABS(s.x - q.x) <= 1",
+    "shifted_band": "SELECT s.x, q.x AS z FROM s [RANGE 5], q [RANGE 5] "
+    "WHERE s.x BETWEEN q.x - 4 AND q.x + 1",
+    "keyed_band": "SELECT s.x, r.x AS z FROM s [RANGE 9], r [RANGE 9] "
+    "WHERE s.k = r.k AND s.x BETWEEN r.x - 2 AND r.x + 2",
+    "overlap": "SELECT s.x, s.y, r.x AS z FROM s [RANGE 4], r [ROWS 5] "
+    "WHERE s.x < r.x + 2 AND r.x < s.y",
+    "near": "SELECT s.x, s.y, q.x AS z FROM s [RANGE 5], q [RANGE 5] "
+    "WHERE DISTANCE(s.x, s.y, q.x, q.x) <= 2.5",
+    "similar": "SELECT s.k, r.k AS l FROM s [RANGE 3], r [RANGE 3] "
+    "WHERE LEVENSHTEIN(s.k, r.k) <= 1",
+    "self_band": "SELECT a.x, b.x AS z FROM s [RANGE 4] a, s [RANGE 4] b "
+    "WHERE a.x - b.x BETWEEN 1 AND 3",
     "computed_key": "SELECT s.x, r.x AS z FROM s [RANGE 4] JOIN r [RANGE 4] ON s.x + 1 = r.x",
     "two_keys": "SELECT s.k, s.y FROM s [RANGE 9] JOIN r [ROWS 9] ON s.k = r.k AND s.x = r.x",
     "table": "SELECT s.k, d.x FROM s [RANGE 4] JOIN d ON s.k = d.k WHERE s.x < d.x",

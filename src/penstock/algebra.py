@@ -133,6 +133,55 @@ class Join:
         return Schema(self.left.schema.fields + self.right.schema.fields)
 
 
+ASOF_OPERATORS = ("ge", "gt", "le", "lt")
+ASOF_KINDS = ("inner", "left")
+
+
+@dataclass(frozen=True)
+class AsofJoin:
+    """The nearest partner: each left row with at most one right row of the same snapshot.
+
+    A candidate is a right row with equal keys for which ``left_at OPERATOR right_at`` is true;
+    nulls never are.  With *ge* and *gt* the partner is the candidate with the greatest ``right_at``
+    (the last one at or before), with *le* and *lt* the one with the least (the first at or after).
+    Of several, it is the greatest row in the order of all columns of the right side, ascending,
+    nulls first, NaN greatest.  ``kind`` is one of `ASOF_KINDS`: *left* keeps the left rows without
+    a partner, with nulls for the right side; *inner* drops them.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[Expr, ...]
+    right_keys: tuple[Expr, ...]
+    left_at: Expr
+    right_at: Expr
+    operator: str = "ge"
+    kind: str = "inner"
+
+    def __post_init__(self) -> None:
+        for a, b in zip(self.left_keys, self.right_keys, strict=True):
+            if a.type != b.type:
+                raise QueryError(f"join keys must have one type, got {a.type} and {b.type}")
+        if self.left_at.type != self.right_at.type:
+            raise QueryError(
+                f"ASOF JOIN must compare values of one type, got {self.left_at.type} and "
+                f"{self.right_at.type}"
+            )
+        if self.operator not in ASOF_OPERATORS:
+            raise QueryError(
+                f"ASOF JOIN must compare by one of {', '.join(ASOF_OPERATORS)}, got "
+                f"{self.operator!r}"
+            )
+        if self.kind not in ASOF_KINDS:
+            raise QueryError(
+                f"an ASOF JOIN must be one of {', '.join(ASOF_KINDS)}, got {self.kind!r}"
+            )
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(self.left.schema.fields + self.right.schema.fields)
+
+
 @dataclass(frozen=True)
 class Aggregate:
     """GROUP BY. Columns: the keys, then the aggregates. No keys: the global aggregate of SQL."""
@@ -245,6 +294,7 @@ Node: TypeAlias = (
     | Filter
     | Project
     | Join
+    | AsofJoin
     | Aggregate
     | Distinct
     | UnionAll
@@ -260,6 +310,7 @@ NODES: tuple[type, ...] = (
     Filter,
     Project,
     Join,
+    AsofJoin,
     Aggregate,
     Distinct,
     UnionAll,
@@ -319,8 +370,16 @@ def is_mortal(node: Node) -> bool:
         case Window(_, spec):
             bounded = spec.range is not None and spec.range < INF
             return bounded or spec.now or spec.fixed is not None or spec.session is not None
+        case Join(left, right, kind="left" | "anti"):
+            return is_mortal(left)
+        case Join(left, right, kind="right"):
+            return is_mortal(right)
+        case Join(left, right, kind="full"):
+            return is_mortal(left) and is_mortal(right)
         case Join(left, right) | SetOp("intersect", _, left, right):
             return is_mortal(left) or is_mortal(right)
+        case AsofJoin(left, right, kind=kind):
+            return is_mortal(left) or (kind == "inner" and is_mortal(right))
         case SetOp(_, _, left, _):
             return is_mortal(left)
         case Aggregate(below, keys):
@@ -342,9 +401,9 @@ def update_pattern(node: Node) -> str:
             own = 2
         case Window(_, spec):
             own, below = (3 if not spec.by_time else 0 if spec.unbounded else 1), 0
-        case Join() | Distinct():
+        case Join(kind="inner" | "semi") | Distinct():
             own = 2 if below else 0
-        case Aggregate() | TopK() | SetOp():
+        case Join() | AsofJoin() | Aggregate() | TopK() | SetOp():
             own = 3
         case UnionAll():
             own = 2 if below == 1 else 0

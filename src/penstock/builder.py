@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock import algebra, cql
 from penstock.algebra import Node
-from penstock.cql.join_text import bind_join
+from penstock.cql.join_text import bind_asof_join, bind_join
 from penstock.cql.times import time_kinds
 from penstock.errors import QueryError
 from penstock.expr.nodes import Column
@@ -77,6 +77,23 @@ class Relation:
         left = drop_identities(self.node, frozenset())
         right = drop_identities(other.node, frozenset())
         return self._with(bind_join(left, right, on))
+
+    def asof_join(
+        self, other: Relation, on: str | None = None, at: str = "t", how: str = "inner"
+    ) -> Relation:
+        """Join each row with the nearest row of another relation.
+
+        ``on`` says what must be equal, as in `join`.  ``at`` is a common column, for the last
+        partner at or before, or one comparison such as ``"l.t >= r.u"`` or ``"l.t < r.u"``.
+        ``how="left"`` keeps the rows without a partner, with nulls.
+        """
+        if how not in algebra.ASOF_KINDS:
+            raise QueryError(
+                f"how must be one of {', '.join(algebra.ASOF_KINDS)} in asof_join, got {how!r}"
+            )
+        left = drop_identities(self.node, frozenset())
+        right = drop_identities(other.node, frozenset())
+        return self._with(bind_asof_join(left, right, on, at, how))
 
     def distinct(self) -> Relation:
         """Keep each value of a snapshot once."""

@@ -75,6 +75,13 @@ SETTINGS: tuple[Setting, ...] = (
         least=1,
     ),
     Setting(
+        "join.memory",
+        256 << 20,
+        "bytes",
+        "Memory that one join may use for its rows in one shard; what is beyond it is in files.",
+        least=1 << 20,
+    ),
+    Setting(
         "merge.strategy",
         "greedy",
         "str",
@@ -82,6 +89,22 @@ SETTINGS: tuple[Setting, ...] = (
         ("greedy", "maxfanin", "always", "never"),
     ),
     Setting("merge.fan_in", 8, "int", "Runs that are merged at once.", least=2),
+    Setting(
+        "join.buffer",
+        "auto",
+        "str",
+        "What a join keeps while one input runs ahead of the other: `input` keeps its rows until "
+        "the other has caught up, `output` joins at once and keeps the results until they are "
+        "final. `auto` decides by the results per row that were measured.",
+        ("auto", "input", "output"),
+    ),
+    Setting(
+        "join.index",
+        True,
+        "bool",
+        "Whether joins without an equality find partners by an order of the condition. Without it "
+        "every pair is tested.",
+    ),
     Setting(
         "scheduler",
         "topological",

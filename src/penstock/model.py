@@ -100,6 +100,14 @@ class Ends:
             result[hit] = self.end[at[hit]]
         return result
 
+    def applied(self, rows: Batch) -> Batch:
+        """Return rows with these ends applied: a told row is determined, ghosts are dropped."""
+        if len(self) == 0 or not rows.holder.any():
+            return rows
+        known = self.lookup(rows.holder)
+        end, holder = np.minimum(rows.end, known), np.where(known < INF, 0, rows.holder)
+        return replace(rows, end=end, holder=holder).drop_ghosts()
+
     @staticmethod
     def of(holder: I64, end: I64) -> Ends:
         """Sort, and keep the earliest end of each holder."""

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 
 from penstock.algebra import (
     Aggregate,
+    AsofJoin,
     Distinct,
     Filter,
     Join,
@@ -374,12 +375,63 @@ def _(node: Join, inputs: Inputs) -> Steps:
         return node.residual is None or evaluate(node.residual, left + right) is True
 
     def join(time: int, sides: Sequence[Snapshot]) -> Snapshot:
-        return Counter(
-            left + right
-            for left in sides[0].elements()
-            for right in sides[1].elements()
-            if matches(left, right)
-        )
+        lefts, rights = list(sides[0].elements()), list(sides[1].elements())
+        pairs = [a + b for a in lefts for b in rights if matches(a, b)]
+        with_partner = [a for a in lefts if any(matches(a, b) for b in rights)]
+        left_alone = [a for a in lefts if not any(matches(a, b) for b in rights)]
+        right_alone = [b for b in rights if not any(matches(a, b) for a in lefts)]
+        no_left: Values = (None,) * len(node.left.schema)
+        no_right: Values = (None,) * len(node.right.schema)
+        rows: dict[str, list[Values]] = {
+            "inner": pairs,
+            "left": pairs + [a + no_right for a in left_alone],
+            "right": pairs + [no_left + b for b in right_alone],
+            "full": pairs
+            + [a + no_right for a in left_alone]
+            + [no_left + b for b in right_alone],
+            "semi": with_partner,
+            "anti": left_alone,
+        }
+        return Counter(rows[node.kind])
+
+    return _combine([_steps(node.left, inputs), _steps(node.right, inputs)], join)
+
+
+@_steps.register
+def _(node: AsofJoin, inputs: Inputs) -> Steps:
+    holds = {"ge": (0, 1), "gt": (1,), "le": (-1, 0), "lt": (-1,)}[node.operator]
+    latest = node.operator in ("ge", "gt")
+
+    def is_candidate(left: Values, right: Values) -> bool:
+        for a, b in zip(node.left_keys, node.right_keys, strict=True):
+            x, y = evaluate(a, left), evaluate(b, right)
+            if x is None or y is None or compare(x, y) != 0:
+                return False
+        x, y = evaluate(node.left_at, left), evaluate(node.right_at, right)
+        if x is None or y is None:
+            return False
+        sign = compare(x, y)
+        return (sign > 0) - (sign < 0) in holds
+
+    def nearer(a: Values, b: Values) -> int:
+        by_value = compare(evaluate(node.right_at, a), evaluate(node.right_at, b))
+        if by_value:
+            return by_value if latest else -by_value
+        return next((c for x, y in zip(a, b, strict=True) if (c := compare(x, y))), 0)
+
+    def partner(left: Values, rights: Snapshot) -> Values | None:
+        candidates = [right for right in rights if is_candidate(left, right)]
+        return max(candidates, key=functools.cmp_to_key(nearer)) if candidates else None
+
+    def join(time: int, sides: Sequence[Snapshot]) -> Snapshot:
+        found: Snapshot = Counter()
+        for left, copies in sides[0].items():
+            right = partner(left, +sides[1])
+            if right is not None:
+                found[left + right] += copies
+            elif node.kind == "left":
+                found[left + (None,) * len(node.right.schema)] += copies
+        return found
 
     return _combine([_steps(node.left, inputs), _steps(node.right, inputs)], join)
 

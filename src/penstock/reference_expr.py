@@ -205,6 +205,57 @@ def _like(text: str, pattern: str) -> bool:
     return pattern[0] in ("_", text[0]) and _like(text[1:], pattern[1:])
 
 
+def _differences(values: Sequence[float]) -> list[float]:
+    """Return the differences of the coordinates of two points, one after the other."""
+    half = len(values) // 2
+    return [abs(a - b) for a, b in zip(values[:half], values[half:], strict=True)]
+
+
+def _euclid(*values: float) -> float:
+    total = 0.0
+    for difference in _differences(values):
+        total += difference * difference
+    return math.sqrt(total)
+
+
+def _city_block(*values: float) -> float:
+    return float(sum(_differences(values)))
+
+
+def _farthest(*values: float) -> float:
+    found = _differences(values)
+    return NAN if any(math.isnan(d) for d in found) else max(found)
+
+
+def _of_order(order: float, *values: float) -> float:
+    largest = _farthest(*values)
+    if not math.isfinite(largest) or largest == 0 or math.isinf(order):
+        return largest
+    parts = [(d / largest) ** order for d in _differences(values)]
+    return float(largest * sum(parts) ** (1 / order))
+
+
+def _levenshtein(a: str, b: str, most: int | None = None) -> int:
+    above = list(range(len(b) + 1))
+    for i, char in enumerate(a, 1):
+        row = [i]
+        for j, other in enumerate(b, 1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (char != other)))
+        above = row
+    return -1 if most is not None and above[-1] > most else above[-1]
+
+
+def _overlaps(a: Any, b: Any, c: Any, d: Any) -> bool:
+    """SQL's definition: whichever starts later starts before the other one's end."""
+    if compare(a, b) > 0:
+        a, b = b, a
+    if compare(c, d) > 0:
+        c, d = d, c
+    if compare(a, c) == 0:
+        return True
+    return compare(a, d) < 0 if compare(a, c) > 0 else compare(c, b) < 0
+
+
 def _test(holds: Callable[[int], bool]) -> Callable[[Any, Any], bool]:
     return lambda a, b: holds(compare(a, b))
 
@@ -245,6 +296,19 @@ STRICT: dict[str, Callable[..., Any]] = {
     "endswith": lambda s, suffix: s.endswith(suffix),
     "contains": lambda s, part: part in s,
     "like": _like,
+    "distance": _euclid,
+    "distance_l1": _city_block,
+    "distance_max": _farthest,
+    "distance_lp": _of_order,
+    "levenshtein": _levenshtein,
+    "overlaps": _overlaps,
+    "unix_micros": lambda t: t,
+    "unix_date": lambda d: d,
+    "time_add": operator.add,
+    "time_diff": operator.sub,
+    "date_add": operator.add,
+    "date_sub": operator.sub,
+    "date_diff": operator.sub,
 }
 """Functions that give null when an argument is null."""
 

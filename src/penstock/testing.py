@@ -17,7 +17,7 @@ from penstock.algebra import Node
 from penstock.config import Config
 from penstock.model import MIN_TIME, Batch, Schema
 from penstock.optimizer import optimize
-from penstock.physical.packing import Packer, Progress, pack_table
+from penstock.physical.packing import Packer, Progress, TablePacker
 from penstock.physical.parcels import REPORT_STAGE, Parcel, read_report
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
@@ -29,7 +29,10 @@ Interval = tuple[Row, int, int]
 
 
 class LocalEngine:
-    """The plan of some queries, run in this process. State lives in memory between batches."""
+    """The plan of some queries, run in this process. State lives in memory between batches.
+
+    Tables are packed in chunks of ``table_rows`` rows.
+    """
 
     def __init__(
         self,
@@ -40,8 +43,10 @@ class LocalEngine:
         settings: Mapping[str, Any] | None = None,
         slack: int = 0,
         mode: str = "intervals",
+        table_rows: int = 1 << 18,
     ) -> None:
         self.config = Config(settings)
+        self._chunk = table_rows
         self.shards = shards
         self.slack = slack
         chosen = optimize(plans) if self.config["rules"] else dict(plans)
@@ -109,7 +114,9 @@ class LocalEngine:
             node = self._tables[source.name]
             table = to_table(node.schema, self._table_rows[source.name])
             valid = (node.valid_from, node.valid_to)
-            parcels += pack_table(self.plan, at, table, valid, self.config, self.shards)
+            packer = TablePacker(self.plan, [at], valid, self.config, self.shards)
+            for first in range(0, table.num_rows, self._chunk):
+                parcels += packer.pack(table.slice(first, self._chunk))
         return parcels
 
     def _take_reports(self, parcels: Iterable[Parcel]) -> None:
@@ -140,6 +147,7 @@ def run_local(
     settings: Mapping[str, Any] | None = None,
     slack: int = 0,
     mode: str = "intervals",
+    table_rows: int = 1 << 18,
 ) -> dict[str, list[Interval]]:
     """Run plans over finite streams to their end and return each query's rows.
 
@@ -148,7 +156,15 @@ def run_local(
     time) at which batches end.  Rows are ``(values, start, end)``; of a stream
     ``(values, time, INF)``.
     """
-    engine = LocalEngine(plans, tables, shards=shards, settings=settings, slack=slack, mode=mode)
+    engine = LocalEngine(
+        plans,
+        tables,
+        shards=shards,
+        settings=settings,
+        slack=slack,
+        mode=mode,
+        table_rows=table_rows,
+    )
     arrivals = _interleave({n: r for n, r in streams.items() if n in engine.streams})
     if isinstance(cuts, int):
         size = max(1, -(-len(arrivals) // max(1, cuts)))

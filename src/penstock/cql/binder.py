@@ -32,6 +32,7 @@ from penstock.cql.scalars import ScalarBinder
 from penstock.cql.scope import Scope
 from penstock.cql.select import SelectBinder, position, top_k
 from penstock.cql.source import Source
+from penstock.cql.subqueries import Partners
 from penstock.cql.syntax import (
     Body,
     FromItem,
@@ -52,14 +53,22 @@ from penstock.windows import WindowSpec
 
 
 class QueryBinder:
-    """Binds queries against a catalog; ``names`` are those of WITH."""
+    """Binds queries against a catalog; ``names`` are those of WITH.
+
+    ``around`` is the scope of the query around a sub-query.
+    """
 
     def __init__(
-        self, source: Source, catalog: Catalog, names: Mapping[str, Node] | None = None
+        self,
+        source: Source,
+        catalog: Catalog,
+        names: Mapping[str, Node] | None = None,
+        around: Scope | None = None,
     ) -> None:
         self.source = source
         self.catalog = catalog
         self.names = dict(names or {})
+        self.around = around
 
     def top(self, query: Query) -> Node:
         """Return the plan of a query that is delivered: a relation unless it says ISTREAM or so."""
@@ -88,7 +97,7 @@ class QueryBinder:
     def query(self, query: Query) -> Node:
         """Return the plan of any query."""
         if query.names:
-            inner = QueryBinder(self.source, self.catalog, self.names)
+            inner = QueryBinder(self.source, self.catalog, self.names, self.around)
             for name, part in query.names:
                 if name.text.lower() in {n.text.lower() for n, _ in query.names if n is not name}:
                     self.source.fail(f"WITH names '{name.text}' twice", name.span)
@@ -99,7 +108,7 @@ class QueryBinder:
                 "a relation that changes over time has no order; add LIMIT k", query.order_span
             )
         if isinstance(query.body, SelectQuery):
-            return SelectBinder(self.source, query.body, self.item).bind(query.order, query.limit)
+            return self._block(query.body).bind(query.order, query.limit)
         plan = self.body(query.body)
         if query.limit is None:
             return plan
@@ -121,7 +130,7 @@ class QueryBinder:
         """Return the plan of a query without its ORDER BY and LIMIT."""
         match body:
             case SelectQuery():
-                return SelectBinder(self.source, body, self.item).bind((), None)
+                return self._block(body).bind((), None)
             case SetQuery():
                 return self._set_query(body)
             case StreamOf(kind, query, _):
@@ -164,6 +173,26 @@ class QueryBinder:
                 )
             types.append(shared)
         return converted(left, types), converted(right, types)
+
+    def _block(self, block: SelectQuery) -> SelectBinder:
+        return SelectBinder(self.source, block, self, self.around)
+
+    def partners(self, query: Query, around: Scope) -> Partners:
+        """Return a sub-query of WHERE; only a plain SELECT block may depend on what is around."""
+        inner = QueryBinder(self.source, self.catalog, self.names, around)
+        body: Body = query
+        while isinstance(body, Query) and not body.names and body.limit is None:
+            if body.order:
+                inner.query(body)
+            body = body.body
+        if isinstance(body, SelectQuery) and body.group_by is None and body.having is None:
+            block = SelectBinder(self.source, body, inner, around, open=True)
+            found = block.partners()
+            if found is not None:
+                return found
+        plan = inner.query(query)
+        values = tuple(Column(at, f.type, f.name) for at, f in enumerate(plan.schema))
+        return Partners(plan, values)
 
     # ---- FROM items
 

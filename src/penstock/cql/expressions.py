@@ -17,12 +17,7 @@ from sqlglot.tokens import TokenType
 from penstock.cql.dialect import RESERVED, Steps
 from penstock.cql.syntax import Name, Span
 
-_LEADERS = {
-    "IN": "sub-query in IN: join with it instead, FROM a, (SELECT DISTINCT k FROM b ..) c WHERE "
-    "a.k = c.k",
-    "EXISTS": "EXISTS: join with a sub-query in FROM that gives each key once (SELECT DISTINCT)",
-    "SCALAR": "sub-query inside an expression: put it in FROM and join with it",
-}
+_SCALAR_QUERY = "there is no sub-query inside an expression: put it in FROM and join with it"
 
 
 _AFTER_DURATION = RESERVED | frozenset(
@@ -54,6 +49,10 @@ class ExpressionParser(Steps):
         """Read one scalar expression."""
         return self._parse_disjunction()
 
+    def query(self) -> Any:
+        """Read a whole query: the grammar of queries knows how."""
+        raise NotImplementedError
+
     # ---- predicates
 
     def _between(self, this: Any) -> Any:
@@ -66,7 +65,13 @@ class ExpressionParser(Steps):
         opened = self._curr.start if self._curr else 0
         if not self.sign(TokenType.L_PAREN):
             self.fail(f"IN must be followed by a list in parentheses, got {self.got()}")
-        self._refuse_query("IN", opened)
+        if self.is_word("SELECT", "WITH"):
+            node = exp.In(this=this)
+            node.meta["query"] = self.query()
+            self.close(TokenType.R_PAREN, ")", opened)
+            return self.expression(node)
+        if isinstance(this, exp.Tuple):
+            self._refuse_tuple(this.meta["comma"])
         items = [self.scalar()]
         while self.sign(TokenType.COMMA):
             items.append(self.scalar())
@@ -189,17 +194,54 @@ class ExpressionParser(Steps):
     def _parenthesis(self) -> Any:
         opened = self._curr.start
         self._advance()
-        self._refuse_query("SCALAR", opened)
+        self._refuse_query(opened)
         inner = self.scalar()
-        if self._curr and self._curr.token_type == TokenType.COMMA:
-            self.refuse("tuples are not values here; compare column by column and join with AND")
+        comma = self.here()
+        items = [inner]
+        while self.sign(TokenType.COMMA):
+            items.append(self.scalar())
         self.close(TokenType.R_PAREN, ")", opened)
-        return exp.Paren(this=inner)
+        if self.is_word("OVERLAPS"):
+            return self._overlaps(items, opened)
+        if len(items) == 1:
+            return exp.Paren(this=inner)
+        following = self._next if self.is_word("NOT") else self._curr
+        if not following or following.token_type != TokenType.IN:
+            self._refuse_tuple(comma)
+        row = exp.Tuple(expressions=items)
+        row.meta["comma"] = comma
+        return row
 
-    def _refuse_query(self, leader: str, start: int) -> None:
+    def _overlaps(self, first: list[Any], opened: int) -> Any:
+        """Read ``OVERLAPS (start, end)`` after the first pair."""
+        if len(first) == 1:
+            self.fail(_PAIRS + ", got one value", self.since(opened))
+        name_span = self.here()
+        self._advance()
+        again = self.here()[0]
+        if not self.sign(TokenType.L_PAREN):
+            self.fail(f"{_PAIRS}, got {self.got()}")
+        second = [self.scalar()]
+        while self.sign(TokenType.COMMA):
+            second.append(self.scalar())
+        self.close(TokenType.R_PAREN, ")", again)
+        if len(first) != 2 or len(second) != 2:
+            self.fail(f"{_PAIRS}, got {len(first)} and {len(second)} values", self.since(opened))
+        node = exp.Anonymous(this="overlaps", expressions=[*first, *second])
+        node.meta.update(name_span=name_span, distinct=False, star=False, span=self.since(opened))
+        return node
+
+    def _refuse_tuple(self, span: Span) -> None:
+        self.refuse(
+            "tuples are not values here, but for (a, b) IN (SELECT ..); compare column by column "
+            "and join with AND",
+            span,
+        )
+
+    def _refuse_query(self, start: int) -> None:
         if self.is_word("SELECT", "WITH"):
             self._advance()
-            self.refuse(f"there is no {_LEADERS[leader]}", (start, self._prev.end + 1))
+            self.refuse(_SCALAR_QUERY, (start, self._prev.end + 1))
 
     def _call(self) -> Any:
         token = self._curr
@@ -215,7 +257,7 @@ class ExpressionParser(Steps):
                 distinct = True
             elif self.is_word("ALL"):
                 self._advance()
-            self._refuse_query("SCALAR", token.start)
+            self._refuse_query(token.start)
             if self._curr and self._curr.token_type == TokenType.STAR:
                 self._advance()
                 star = True
@@ -317,7 +359,16 @@ class ExpressionParser(Steps):
         return node
 
     def _exists(self) -> Any:
-        self.refuse(f"there is no {_LEADERS['EXISTS']}")
+        start = self._curr.start
+        self._advance()
+        opened = self.here()[0]
+        if not self.sign(TokenType.L_PAREN) or not self.is_word("SELECT", "WITH"):
+            self.fail(f"EXISTS must be followed by (SELECT ..), got {self.got()}")
+        node = exp.Exists()
+        node.meta["query"] = self.query()
+        self.close(TokenType.R_PAREN, ")", opened)
+        node.meta["span"] = self.since(start)
+        return node
 
     def duration_parts(self, word: str) -> tuple[str, str | None, Span]:
         """Read ``5 SECONDS``, ``'5' SECONDS``, ``'5 SECONDS'`` or a bare number, after ``word``."""
@@ -370,6 +421,8 @@ class ExpressionParser(Steps):
         node.meta["span"] = found.span
         return node
 
+
+_PAIRS = "OVERLAPS must stand between two pairs, (start, end) OVERLAPS (start, end)"
 
 _CLAUSE_WORDS = frozenset(
     "AND AS BY ELSE FROM GROUP HAVING LIMIT ON OR ORDER THEN UNION WHEN WHERE".split(" ")  # noqa: SIM905

@@ -1,7 +1,6 @@
-"""FROM items and conditions to a left-deep tree of joins.
+"""FROM items and conditions to a left-deep tree of inner joins.
 
-All joins are inner joins, so the conjuncts of every ON, USING and WHERE have one meaning.  Each
-goes as deep as it can:
+The conjuncts of every ON, USING and WHERE have one meaning here.  Each goes as deep as it can:
 
 * one that reads a single item becomes a `Filter` of that item, above its window;
 * an equality between expressions of what is joined so far and of the next item becomes a join key;
@@ -54,6 +53,8 @@ class JoinBuilder:
         self.offsets = [0]
         for node in self.nodes:
             self.offsets.append(self.offsets[-1] + len(node.schema))
+        self.unlinked: list[frozenset[int]] = []
+        """The items that meet in a join without a condition."""
         self.item_of = [
             item for item, node in enumerate(self.nodes) for _ in range(len(node.schema))
         ]
@@ -107,6 +108,8 @@ class JoinBuilder:
                 else:
                     left_keys.append(shift(sides[0], place))
                     right_keys.append(shift(sides[1], self._local(item)))
+            if not left_keys and not residual:
+                self.unlinked.append(frozenset(done))
             plan = Join(
                 plan,
                 self.nodes[item],

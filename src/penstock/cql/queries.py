@@ -5,6 +5,8 @@ body   := term ((UNION | EXCEPT | MINUS) [ALL | DISTINCT] term)*
 term   := block (INTERSECT [ALL | DISTINCT] block)*
 block  := SELECT .. | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
 item   := (name | (query) | ISTREAM (query)) [window] [[AS] alias] [window]
+join   := , item | CROSS JOIN item | [INNER | LEFT | RIGHT | FULL | SEMI | ANTI] JOIN item ON ..
+asof   := ASOF [INNER | LEFT] JOIN item [MATCH_CONDITION (condition)] [ON .. | USING (..)]
 """
 
 from __future__ import annotations
@@ -33,13 +35,6 @@ from penstock.cql.syntax import (
 STREAM_WORDS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
 _OUTER = {
-    "LEFT": "LEFT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "RIGHT": "RIGHT JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "FULL": "FULL JOIN; use JOIN for the pairs and EXCEPT for the rows without a partner",
-    "ASOF": "ASOF JOIN; join with a window such as [PARTITION BY k ROWS 1], the latest row of "
-    "each k",
-    "SEMI": "SEMI JOIN; join with a sub-query that gives each key once (SELECT DISTINCT)",
-    "ANTI": "ANTI JOIN; use EXCEPT",
     "NATURAL": "NATURAL JOIN; name the columns with USING (..)",
     "LATERAL": "LATERAL; write a sub-query that does not read its neighbours and join with it",
 }
@@ -257,16 +252,36 @@ class QueryParser(ExpressionParser):
                 if not self.accept("JOIN"):
                     self.demand("JOIN", "INNER" if inner else "FROM")
                 items.append(self._from_item("inner"))
+            elif self.accept("ASOF"):
+                items.append(self._asof_item())
+            elif self.is_word("LEFT", "RIGHT", "FULL", "SEMI", "ANTI"):
+                items.append(self._from_item(self._join_kind()))
             elif self.is_word(*_OUTER):
                 self.refuse(f"there is no {_OUTER[self._curr.text.upper()]}")
             else:
                 return tuple(items)
 
+    def _join_kind(self) -> str:
+        """Read ``LEFT | RIGHT | FULL [OUTER] JOIN`` or ``[LEFT] SEMI | ANTI JOIN``."""
+        kind: str = self._curr.text.upper()
+        self._advance()
+        if kind in ("LEFT", "RIGHT") and self.is_word("SEMI", "ANTI"):
+            if kind == "RIGHT":
+                self.refuse(
+                    f"there is no RIGHT {self._curr.text.upper()} JOIN; exchange the two sides"
+                )
+            kind = self._curr.text.upper()
+            self._advance()
+        elif kind in ("LEFT", "RIGHT", "FULL"):
+            self.accept("OUTER")
+        self.demand("JOIN", kind)
+        return kind.lower()
+
     def _from_item(self, join: str) -> FromItem:
         start = self.here()[0]
         source = self._source()
         window = self._window()
-        alias = self.name("a name after AS") if self.accept("AS") else self.maybe_name()
+        alias = self._alias(join)
         if self._opens(self._curr) and alias:
             self.refuse(
                 f"the columns of {alias.text} cannot be named here; name them with AS in its SELECT"
@@ -277,11 +292,49 @@ class QueryParser(ExpressionParser):
         span = self.since(start)
         on: object | None = None
         using: tuple[Name, ...] = ()
-        if join == "inner":
+        match: object | None = None
+        if join.startswith("asof"):
+            match = self._match_condition()
+            if match is None or self.is_word("ON", "USING"):
+                on, using = self._condition()
+        elif join not in ("first", "comma", "cross"):
             on, using = self._condition()
         elif join == "cross" and self.is_word("ON", "USING"):
             self.fail("a CROSS JOIN has no condition; use JOIN .. ON or put it in WHERE")
-        return FromItem(source, alias, window or second, join, on, using, span)
+        return FromItem(source, alias, window or second, join, on, using, span, match)
+
+    def _alias(self, join: str) -> Name | None:
+        if self.accept("AS"):
+            return self.name("a name after AS")
+        if join.startswith("asof") and self.is_word("MATCH_CONDITION"):
+            return None
+        return self.maybe_name()
+
+    def _asof_item(self) -> FromItem:
+        if self.is_word("RIGHT", "FULL", "SEMI", "ANTI", "CROSS"):
+            self.refuse(
+                f"there is no ASOF {self._curr.text.upper()} JOIN; the row that looks for its "
+                f"nearest partner stands on the left of ASOF JOIN or ASOF LEFT JOIN"
+            )
+        left = self.accept("LEFT")
+        if left:
+            self.accept("OUTER")
+        else:
+            self.accept("INNER")
+        self.demand("JOIN", "ASOF LEFT" if left else "ASOF")
+        return self._from_item("asof left" if left else "asof")
+
+    def _match_condition(self) -> object | None:
+        if not self.accept("MATCH_CONDITION"):
+            return None
+        opened = self.here()[0]
+        if not self.sign(TokenType.L_PAREN):
+            self.fail(
+                f"MATCH_CONDITION must be followed by a comparison in parentheses, got {self.got()}"
+            )
+        condition: object = self.scalar()
+        self.close(TokenType.R_PAREN, ")", opened)
+        return condition
 
     def _source(self) -> Name | Query:
         start = self.here()[0]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.algebra import (
     Aggregate,
+    AsofJoin,
     Distinct,
     Filter,
     Join,
@@ -266,11 +267,23 @@ def _(node: Join) -> str:
     left, right = node.left.schema.names, node.right.schema.names
     pairs = zip(node.left_keys, node.right_keys, strict=True)
     parts = [f"left {expr_text(a, left)} = right {expr_text(b, right)}" for a, b in pairs]
-    text = f"Join on {' AND '.join(parts)}" if parts else "Join"
+    word = "Join" if node.kind == "inner" else f"{node.kind.capitalize()} join"
+    text = f"{word} on {' AND '.join(parts)}" if parts else word
     if node.residual is None:
-        return text if parts else "Join (cross)"
+        return text if parts else f"{word} (cross)"
     sides = [f"left {n}" for n in left] + [f"right {n}" for n in right]
     return f"{text} where {expr_text(node.residual, sides)}"
+
+
+@describe.register
+def _(node: AsofJoin) -> str:
+    left, right = node.left.schema.names, node.right.schema.names
+    pairs = zip(node.left_keys, node.right_keys, strict=True)
+    parts = [f"left {expr_text(a, left)} = right {expr_text(b, right)}" for a, b in pairs]
+    sign = _INFIX[node.operator][0]
+    parts.append(f"left {expr_text(node.left_at, left)} {sign} right "
+                 f"{expr_text(node.right_at, right)}")  # fmt: skip
+    return f"AsofJoin{' left' if node.kind == 'left' else ''} on {' AND '.join(parts)}"
 
 
 @describe.register

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from penstock.cql.distances import check_distance
 from penstock.cql.scope import Scope
 from penstock.cql.source import Source
 from penstock.cql.syntax import Name, Scalar, span_of
@@ -148,7 +149,9 @@ class ScalarBinder:
     def call(self, name: str, args: list[Expr], node: Scalar) -> Expr:
         """Return a typed call; what is wrong with it is told at the node."""
         with self.source.at(span_of(node)):
-            return resolve_call(name, args)
+            found = resolve_call(name, args)
+            check_distance(found)
+            return found
 
     # ---- one method per kind of node
 
@@ -254,7 +257,21 @@ class ScalarBinder:
         high = self.call("le", [value, self.bind(node.args["high"])], node)
         return self.call("and", [low, high], node)
 
+    def _subquery(self, node: Scalar) -> Expr:
+        word = "IN" if isinstance(node, exp.In) else "EXISTS"
+        advice = "the two sides of an OR can be two queries put together by UNION"
+        if self.place != "WHERE":
+            advice = "put what it is about into a sub-query in FROM and write WHERE above it"
+        self.source.refuse(
+            f"{word} (SELECT ..) must be a condition of WHERE, alone or joined to others by AND, "
+            f"got it inside {'another condition' if self.place == 'WHERE' else self.place}; "
+            f"{advice}",
+            span_of(node),
+        )
+
     def _in(self, node: Scalar) -> Expr:
+        if "query" in node.meta:
+            return self._subquery(node)
         items = [self.bind(item) for item in node.expressions]
         return self.call("in", [self.bind(node.this), *items], node)
 
@@ -360,6 +377,7 @@ _HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
     exp.Is: lambda binder, node: binder.call("is_null", [binder.bind(node.this)], node),
     exp.Between: ScalarBinder._between,
     exp.In: ScalarBinder._in,
+    exp.Exists: ScalarBinder._subquery,
     exp.Interval: ScalarBinder._interval,
     exp.Cast: ScalarBinder._cast,
     exp.Case: ScalarBinder._case,

@@ -31,9 +31,15 @@ class ScopeColumn:
 
 @dataclass(frozen=True)
 class Scope:
-    """The columns that can be named, looked up without regard to case."""
+    """The columns that can be named, looked up without regard to case.
+
+    A name that is not among them may be one of ``outer``, the columns of the query around a
+    sub-query; where those cannot be used, ``refusal`` is the sentence that says so.
+    """
 
     columns: tuple[ScopeColumn, ...]
+    outer: Scope | None = None
+    refusal: str = ""
 
     @staticmethod
     def of(qualifier: str, schema: Schema, offset: int = 0) -> Scope:
@@ -47,16 +53,37 @@ class Scope:
 
     def plus(self, other: Scope) -> Scope:
         """Return both scopes as one."""
-        return Scope(self.columns + other.columns)
+        return replace(self, columns=self.columns + other.columns)
+
+    def inside(self, outer: Scope | None, refusal: str = "") -> Scope:
+        """Return the scope with another one around it."""
+        return replace(self, outer=outer, refusal=refusal)
+
+    def since(self, index: int) -> Scope:
+        """Return the columns from a position on."""
+        return replace(self, columns=tuple(c for c in self.columns if c.index >= index))
 
     def hide(self, indices: Iterable[int]) -> Scope:
         """Return the scope with some columns reachable only by ``item.column``."""
         gone = set(indices)
-        return Scope(tuple(replace(c, hidden=True) if c.index in gone else c for c in self.columns))
+        columns = tuple(replace(c, hidden=True) if c.index in gone else c for c in self.columns)
+        return replace(self, columns=columns)
+
+    def merged(self, left: ScopeColumn, right: ScopeColumn, shown: Column) -> Scope:
+        """Return the scope in which ``shown`` stands for two columns that USING made one.
+
+        It takes the place of the left one; the two are reachable only by ``item.column``.
+        """
+        columns = list(self.hide([left.index, right.index]).columns)
+        at = next(i for i, c in enumerate(columns) if c.index == left.index)
+        columns.insert(at, ScopeColumn("", left.name, shown.index, shown.type))
+        return replace(self, columns=tuple(columns))
 
     def moved(self, mapping: dict[int, int]) -> Scope:
         """Return the scope with other positions."""
-        return Scope(tuple(replace(c, index=mapping[c.index]) for c in self.columns))
+        return replace(
+            self, columns=tuple(replace(c, index=mapping[c.index]) for c in self.columns)
+        )
 
     @property
     def qualifiers(self) -> tuple[str, ...]:
@@ -70,6 +97,8 @@ class Scope:
         """Return the columns of one FROM item."""
         found = tuple(c for c in self.columns if c.qualifier.lower() == qualifier.text.lower())
         if not found:
+            if self.outer is not None and self.outer._has_item(qualifier):
+                source.fail(self.refusal, qualifier.span)
             source.fail(
                 f"there is no '{qualifier.text}' in FROM; "
                 f"{suggest(qualifier.text, self.qualifiers)}",
@@ -79,6 +108,11 @@ class Scope:
 
     def find(self, source: Source, name: Name, qualifier: Name | None, span: Span) -> ScopeColumn:
         """Return the one column that a name means, or say which ones exist."""
+        if self.outer is not None and not self._knows(name, qualifier):
+            if self.outer._knows(name, qualifier):
+                if self.refusal:
+                    source.fail(self.refusal, span)
+                return self.outer.find(source, name, qualifier, span)
         among = self.columns if qualifier is None else self.of_item(source, qualifier)
         found = [
             c
@@ -99,3 +133,10 @@ class Scope:
                 advice = "give the columns different names with AS in the sub-query"
             source.fail(f"the column '{name.text}' is ambiguous; {advice}", span)
         return found[0]
+
+    def _has_item(self, qualifier: Name) -> bool:
+        return any(c.qualifier.lower() == qualifier.text.lower() for c in self.columns)
+
+    def _knows(self, name: Name, qualifier: Name | None) -> bool:
+        """Whether a name is about these columns; one of an item here is not looked up outside."""
+        return self.has(name.text) if qualifier is None else self._has_item(qualifier)

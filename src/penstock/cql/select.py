@@ -9,23 +9,44 @@ ORDER BY .. LIMIT    -> TopK
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from sqlglot import exp
 
 from penstock.algebra import Aggregate, Distinct, Filter, Node, Project, SortKey, TopK
+from penstock.cql.asof import AsofBinder
+from penstock.cql.chains import Chain
 from penstock.cql.grouping import Stray, after_grouping, over_outputs
-from penstock.cql.joining import JoinBuilder, conjuncts
+from penstock.cql.joining import conjuncts
 from penstock.cql.scalars import Aggregates, ScalarBinder, label
-from penstock.cql.scope import Scope
+from penstock.cql.scope import Scope, ScopeColumn
 from penstock.cql.source import Source
-from penstock.cql.syntax import FromItem, OrderItem, Scalar, SelectItem, SelectQuery, Span, span_of
+from penstock.cql.subqueries import NOT_OUTSIDE, Condition, Partners, restrict, split
+from penstock.cql.syntax import (
+    FromItem,
+    Name,
+    OrderItem,
+    Query,
+    Scalar,
+    SelectItem,
+    SelectQuery,
+    Span,
+    span_of,
+)
 from penstock.cql.times import check_one_kind
 from penstock.expr.functions import resolve_call
-from penstock.expr.nodes import Column, Expr, columns_of
+from penstock.expr.nodes import Column, Expr, columns_of, shift
 from penstock.expr.types import NULL
+
+_FREE = ("first", "comma", "cross", "inner")
+"""Ways to join that can be made in any order."""
+
+_BEFORE_COMMA = (
+    "ON can name only what is joined since the last comma of FROM, because JOIN binds tighter than "
+    "a comma; write CROSS JOIN in place of the comma"
+)
 
 Uses: TypeAlias = list[tuple[int, Scalar]]
 """Positions of the columns that an expression reads outside of aggregates, and where."""
@@ -41,21 +62,51 @@ class _Bound:
     name: str = ""
 
 
+class Queries(Protocol):
+    """What a SELECT block needs of the binder of whole queries."""
+
+    def item(self, item: FromItem) -> tuple[str, Node]:
+        """Bind an item of FROM: return its qualifier and its plan."""
+
+    def partners(self, query: Query, around: Scope) -> Partners:
+        """Bind a sub-query of WHERE."""
+
+
 class SelectBinder:
-    """Binds one SELECT block; ``item`` binds an item of FROM to its qualifier and plan."""
+    """Binds one SELECT block.
+
+    ``around`` is the scope of the query around a sub-query.  If it is ``open``, conjuncts of WHERE
+    may name its columns; they become ``conditions``, in which those columns stand behind the
+    block's own.  ``facts`` are conditions that hold for every row of the block.
+    """
 
     def __init__(
         self,
         source: Source,
         block: SelectQuery,
-        item: Callable[[FromItem], tuple[str, Node]],
+        queries: Queries,
+        around: Scope | None = None,
+        open: bool = False,
     ) -> None:
         self.source = source
         self.block = block
-        self.node, self.scope = self._from(item)
+        self.queries = queries
+        self.around = around
+        self.open = open
+        self.conditions: list[Expr] = []
+        self.facts: list[Expr] = []
+        self.node, self.scope = self._from()
         self.inputs = len(self.node.schema)
         self.aggregates = Aggregates(self.inputs)
         self.aliases: dict[str, Expr] = {}
+
+    def partners(self) -> Partners | None:
+        """Return the block as a sub-query of WHERE; None if it aggregates."""
+        outputs = [bound for item in self.block.items for bound in self._outputs(item)]
+        if self.aggregates.calls:
+            return None
+        values = tuple(o.expr for o in outputs)
+        return Partners(self.node, values, tuple(self.conditions), tuple(self.facts))
 
     def bind(self, order: tuple[OrderItem, ...], limit: int | None) -> Node:
         """Return the plan of the block with its ORDER BY and LIMIT."""
@@ -86,13 +137,13 @@ class SelectBinder:
 
     # ---- FROM and WHERE
 
-    def _from(self, bind_item: Callable[[FromItem], tuple[str, Node]]) -> tuple[Node, Scope]:
-        nodes: list[Node] = []
-        scope = Scope(())
-        parts: list[Expr] = []
+    def _from(self) -> tuple[Node, Scope]:
+        chain = Chain(self.source)
+        scope = Scope((), self.around, NOT_OUTSIDE)
         seen: set[str] = set()
+        all_free = all(item.join in _FREE for item in self.block.sources)
         for item in self.block.sources:
-            qualifier, node = bind_item(item)
+            qualifier, node = self.queries.item(item)
             if qualifier and qualifier.lower() in seen:
                 self.source.fail(
                     f"the name '{qualifier}' is used twice in FROM; give one of them an alias "
@@ -100,27 +151,113 @@ class SelectBinder:
                     item.alias.span if item.alias else item.span,
                 )
             seen.add(qualifier.lower())
-            nodes.append(node)
-            check_one_kind(self.source, nodes, item.span)
-            before, offset = scope, sum(len(n.schema) for n in nodes[:-1])
-            own = Scope.of(qualifier, node.schema, offset)
-            scope = scope.plus(own)
+            check_one_kind(self.source, [*chain.nodes, node], item.span)
+            before, own = scope, Scope.of(qualifier, node.schema, chain.width)
+            if item.join in ("first", "comma"):
+                chain.comma(node, item.span)
+                scope = scope.plus(own)
+                continue
+            if not all_free:
+                before = scope.since(chain.tree).inside(scope, _BEFORE_COMMA)
+            if item.join.startswith("asof"):
+                self._asof(chain, item, node, before, own)
+                twice = [own.find(self.source, n, None, n.span).index for n in item.using]
+                scope = scope.plus(own).hide(twice)
+                continue
+            parts: list[Expr] = []
             if item.on is not None:
-                parts += conjuncts(ScalarBinder(self.source, scope, "ON").condition(item.on))
-            hidden = []
-            for name in item.using:
-                left = before.find(self.source, name, None, name.span)
-                right = own.find(self.source, name, None, name.span)
-                with self.source.at(name.span):
-                    parts.append(resolve_call("eq", [left.expr, right.expr]))
-                hidden.append(right.index)
-            scope = scope.hide(hidden)
-        if self.block.where is not None:
-            parts += conjuncts(
-                ScalarBinder(self.source, scope, "WHERE").condition(self.block.where)
-            )
-        plan, place = JoinBuilder(nodes).build(parts)
-        return plan, scope.moved(place)
+                binder = ScalarBinder(self.source, before.plus(own), "ON")
+                parts += conjuncts(binder.condition(item.on))
+            shared = [self._shared(name, before, own) for name in item.using]
+            parts += [equal for _, _, equal in shared]
+            scope = self._joined(chain, item, node, parts, shared, scope, own)
+        facts, asking = self._where(chain, scope)
+        plan, place = chain.build(facts)
+        scope = scope.moved(place)
+        self.conditions = [self._placed(c, place, len(plan.schema)) for c in self.conditions]
+        self.facts = [shift(f, place) for f in facts]
+        for condition in asking:
+            binder = ScalarBinder(self.source, scope, "WHERE")
+            values = [binder.bind(value) for value in condition.values]
+            partners = self.queries.partners(condition.query, scope)
+            check_one_kind(self.source, [plan, partners.node], condition.span)
+            plan = restrict(self.source, plan, condition, values, partners, self.facts)
+        return plan, scope
+
+    def _asof(
+        self, chain: Chain, item: FromItem, node: Node, before: Scope, own: Scope
+    ) -> None:
+        """Join an item with everything since the last comma, each row with its nearest partner."""
+        first = chain.tree
+        local = {i: i - first for i in range(first, chain.width + len(node.schema))}
+        width = chain.width - first
+        binder = AsofBinder(self.source, item, before.moved(local), own.moved(local), width)
+        chain.put(lambda left: binder.bind(left, node))
+
+    def _shared(
+        self, name: Name, before: Scope, own: Scope
+    ) -> tuple[ScopeColumn, ScopeColumn, Expr]:
+        """Return the two columns of USING, and that they are equal."""
+        left = before.find(self.source, name, None, name.span)
+        right = own.find(self.source, name, None, name.span)
+        with self.source.at(name.span):
+            return left, right, resolve_call("eq", [left.expr, right.expr])
+
+    def _joined(
+        self,
+        chain: Chain,
+        item: FromItem,
+        node: Node,
+        parts: list[Expr],
+        shared: list[tuple[ScopeColumn, ScopeColumn, Expr]],
+        before: Scope,
+        own: Scope,
+    ) -> Scope:
+        """Join an item; return what can be named then. A column of USING is shown once."""
+        if item.join in _FREE:
+            chain.inner(node, parts, item.span)
+        else:
+            chain.other(item.join, node, parts, item.span)
+        if item.join in ("semi", "anti"):
+            return before
+        scope = before.plus(own)
+        for left, right, _ in shared:
+            if item.join == "right":
+                scope = scope.merged(left, right, right.expr)
+            elif item.join == "full":
+                both = resolve_call("coalesce", [left.expr, right.expr])
+                scope = scope.merged(left, right, chain.append(both, left.name))
+            else:
+                scope = scope.hide([right.index])
+        return scope
+
+    def _where(self, chain: Chain, scope: Scope) -> tuple[list[Expr], list[Condition]]:
+        """Return the conjuncts of WHERE that belong here, and those that ask a sub-query.
+
+        Conjuncts that name columns of the query around are put aside.
+        """
+        if self.block.where is None:
+            return [], []
+        plain, asking = split(self.block.where)
+        width = chain.width
+        if self.open and self.around is not None:
+            outside = {c.index: width + c.index for c in self.around.columns}
+            scope = scope.inside(self.around.moved(outside))
+        parts: list[Expr] = []
+        for node in plain:
+            parts += conjuncts(ScalarBinder(self.source, scope, "WHERE").condition(node))
+        outer = [p for p in parts if any(c >= width for c in columns_of(p))]
+        self.conditions = outer
+        self._width = width
+        return [p for p in parts if p not in outer], asking
+
+    def _placed(self, condition: Expr, place: dict[int, int], width: int) -> Expr:
+        """Return a condition over the columns of the plan and, behind them, those around it."""
+        moved = {
+            c: place[c] if c < self._width else c - self._width + width
+            for c in columns_of(condition)
+        }
+        return shift(condition, moved)
 
     # ---- SELECT and GROUP BY
 

@@ -89,7 +89,8 @@ class StreamOf:
 class FromItem:
     """A name, a sub-query or a relation-to-stream operator, with its alias and window.
 
-    ``join`` says how it was attached: ``first``, ``comma``, ``cross`` or ``inner``.
+    ``join`` says how it was attached: ``first``, ``comma``, ``cross``, a kind of join, ``asof`` or
+    ``asof left``; ``match`` is the ``MATCH_CONDITION`` of an ASOF JOIN.
     """
 
     source: Name | Query
@@ -99,6 +100,7 @@ class FromItem:
     on: Scalar | None
     using: tuple[Name, ...]
     span: Span
+    match: Scalar | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import DataError, NotSupportedError, QueryError, suggest
 from penstock.expr.casts import cast_value, check_cast
-from penstock.expr.library import conditional, strings, times
+from penstock.expr.library import conditional, distances, strings, times
 from penstock.expr.library import math as mathematics
 from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Expr, Literal
 from penstock.expr.signatures import Function, Mismatch, got, shared_type
@@ -39,6 +39,7 @@ from penstock.model import TIMESTAMP
 _SECTIONS: dict[str, tuple[Function, ...]] = {
     "Comparison, logic, nulls": conditional.FUNCTIONS,
     "Arithmetic and mathematics": mathematics.FUNCTIONS,
+    "Distances": distances.FUNCTIONS,
     "Text": strings.FUNCTIONS,
     "Times": times.FUNCTIONS,
 }

@@ -31,7 +31,7 @@ from penstock.model import I64, U64, Mask
 _INDEX_BITS = 24
 _INDEX = np.uint64((1 << _INDEX_BITS) - 1)
 _BUCKET = ~_INDEX
-_WORTH_BISECTING = 4
+WORTH_BISECTING = 4
 """Candidates per probe row from which cutting ranges is cheaper than testing every pair."""
 
 
@@ -60,8 +60,8 @@ def bucket_of(high: np.uint64) -> int:
     return int(high) >> _INDEX_BITS
 
 
-def sort_order(high: U64, start: I64) -> I64:
-    """Return the order that sorts rows by bucket, then start."""
+def sort_order(high: U64, start: I64 | U64) -> I64:
+    """Return the order that sorts rows by bucket, then start (or another number)."""
     rows = len(high)
     if rows > 1 << _INDEX_BITS:
         return np.lexsort((start, high & _BUCKET))
@@ -100,17 +100,17 @@ def match(probe: Ordered, run: Ordered, block: int) -> Iterator[tuple[I64, I64]]
     """
     if len(probe) == 0 or len(run) == 0:
         return
-    rows, first, last = _candidates(probe, run)
+    rows, first, last = candidates(probe, run)
     if len(rows) == 0:
         return
     test_start = int(probe.end.min()) <= run.max_start
     test_end = int(probe.start.max()) >= run.min_end
-    if (test_start or test_end) and int((last - first).sum()) > _WORTH_BISECTING * len(rows):
+    if (test_start or test_end) and int((last - first).sum()) > WORTH_BISECTING * len(rows):
         if test_start:
-            last = _bisect(run.start, probe.end[rows], first, last, inclusive=False)
+            last = bisect(run.start, probe.end[rows], first, last, inclusive=False)
             test_start = False
         if test_end and run.stairs:
-            first = _bisect(run.end, probe.start[rows], first, last, inclusive=True)
+            first = bisect(run.end, probe.start[rows], first, last, inclusive=True)
             test_end = False
         some = np.flatnonzero(first < last)
         if len(some) < len(rows):
@@ -170,7 +170,7 @@ def _expand(offset: int, first: I64, counts: I64) -> tuple[I64, I64]:
     return np.cumsum(owner, out=owner), np.cumsum(position, out=position)
 
 
-def _candidates(probe: Ordered, run: Ordered) -> tuple[I64, I64, I64]:
+def candidates(probe: Ordered, run: Ordered) -> tuple[I64, I64, I64]:
     """Return the probe rows that have candidates, and the range of each in the run."""
     new = np.ones(len(probe), bool)
     new[1:] = (probe.high[1:] != probe.high[:-1]) | (probe.low[1:] != probe.low[:-1])
@@ -192,7 +192,7 @@ def _candidates(probe: Ordered, run: Ordered) -> tuple[I64, I64, I64]:
     return rows, first[owner], last[owner]
 
 
-def _bisect(column: I64, key: I64, first: I64, last: I64, inclusive: bool) -> I64:
+def bisect(column: I64 | U64, key: I64 | U64, first: I64, last: I64, inclusive: bool) -> I64:
     """Return, for each range, the first position whose value is not below the key.
 
     ``inclusive``: not at or below it.  The column ascends inside every range.

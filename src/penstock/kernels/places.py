@@ -8,6 +8,7 @@ and the whole condition is tested on what is left.  A row with a null coordinate
 | place | coordinates of a row | partners satisfy |
 |---|---|---|
 | `Equal` | the keys | all keys equal |
+| `EqualBand` | the keys, x | all keys equal, and the `Band` of x |
 | `Band` | x | ``low <= right.x - left.x <= high``; an inequality has one infinite end |
 | `Overlap` | lo, hi | ``left.lo <= right.hi and right.lo <= left.hi`` |
 | `Near` | x1 .. xn | ``abs(left.xi - right.xi) <= widths[i]`` for every i |
@@ -36,6 +37,13 @@ class Band:
 
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class EqualBand:
+    """Equal keys, and differences of one more coordinate within bounds."""
+
+    band: Band
 
 
 @dataclass(frozen=True)
@@ -69,4 +77,7 @@ class Anywhere:
     """No order helps: every pair is a candidate."""
 
 
-Place: TypeAlias = Equal | Band | Overlap | Near | Boxes | Edit | Anywhere
+Place: TypeAlias = Equal | EqualBand | Band | Overlap | Near | Boxes | Edit | Anywhere
+
+EQUAL = Equal()
+ANYWHERE = Anywhere()

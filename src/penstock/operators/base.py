@@ -10,12 +10,14 @@ state. So an answer cannot depend on where batches were cut.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.config import Config
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
@@ -29,6 +31,9 @@ class Context:
 
     ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest
     time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
+    ``settings`` are those in force: none of them may change an answer.  ``tables`` are the ports
+    whose rows are those of a static table: they all come in one micro-batch, before the first
+    slice.
     """
 
     state: State
@@ -37,6 +42,8 @@ class Context:
     now: int = MIN_TIME
     merging: Merging = field(default_factory=Merging)
     block: int = 1 << 18
+    settings: Mapping[str, Any] = field(default_factory=Config)
+    tables: frozenset[int] = frozenset()
 
     def new_holders(self, count: int) -> I64:
         """Return ``count`` holder numbers never used before, ascending."""
@@ -47,9 +54,13 @@ class Context:
 
 
 class Operator(ABC):
-    """Four methods: open, receive, close, and the number of ports."""
+    """Four methods: open, receive, close, and the number of ports.
+
+    ``rowwise``: a row in, at most one row out, with the same validity.
+    """
 
     ports: int = 1
+    rowwise: bool = False
 
     def open(self, context: Context) -> None:
         """Start a micro-batch. The default keeps the context."""

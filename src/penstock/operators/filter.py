@@ -13,6 +13,8 @@ from penstock.operators.base import Operator
 class FilterOperator(Operator):
     """Keeps the rows whose predicate is true (neither false nor null)."""
 
+    rowwise = True
+
     def __init__(self, predicate: Expr) -> None:
         self.predicate = predicate
 

@@ -1,8 +1,10 @@
 """The inner join of two relations that change over time.
 
 Law: a result is the concatenation of a left and a right row with equal keys (null equals nothing)
-for which the residual predicate is true, valid while both are [B 5.1].  Without keys every pair is
-looked at, block by block.
+for which the residual predicate is true, valid while both are [B 5.1].  Without keys the residual
+is the whole condition.  The *place* of the condition (`penstock.kernels.places`) gives both sides
+an order, in which the candidates of a row are found by binary search; where no order helps, every
+pair is looked at, block by block.
 
 In a slice the new rows of each side meet the stored rows of the other, then one another; after
 that they are stored too.  So every pair is made exactly once, in the slice of its later start,
@@ -18,9 +20,17 @@ as determined.  Of the two holders of a pair,
 
 Told ends are passed on for the rows that share holders with the input.
 
+Variants [B 5.2].  When one input runs ahead of the other, either its rows wait until the other has
+caught up (*input*), or they are joined with whatever has arrived and the results wait until they
+are final (*output*).  Both give the same rows; the second costs more where a row has many partners,
+and less where it has few.  A join that decides by itself counts rows and results.
+
 A side is stored only as long as the other one can still bring rows: once a port has reached the
 end of time and nothing of it waits, the rows of the other port pass through without leaving state.
-That is how a stream is joined with a static table.
+That is how a stream is joined with a static table, whose rows are written as they come, before
+the first slice, and are only visited from then on (`penstock.runs.table_rows`); those that start
+later become new rows in the slice of their start, like any others.  Of two tables the right one is
+stored.
 """
 
 from __future__ import annotations
@@ -34,17 +44,31 @@ import pyarrow.compute as pc
 from penstock.errors import InternalError
 from penstock.expr.arrow import evaluate, evaluate_mask
 from penstock.expr.nodes import Expr, columns_of, shift
-from penstock.kernels.keys import hash_columns
-from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_mask
+from penstock.kernels.layouts import layout_of
+from penstock.kernels.places import EQUAL, Equal, EqualBand, Place
+from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array, to_mask
 from penstock.operators.base import SlicedOperator
-from penstock.runs.side import Children, Piece, Side, meet
+from penstock.runs.mappings import release_beyond
+from penstock.runs.pending import Pending
+from penstock.runs.side import Children, Piece, Side
+from penstock.runs.table_rows import TableRows
+
+_WORTH_JOINING = 1024
+"""Rows ahead of the other input from which a join that decides by itself thinks about it."""
+_REMEMBERED = 1 << 22
+"""Rows after which what was counted counts half."""
+_TABLE_RUN = 4
+"""So many runs of a table would fill the memory of a join: sorting one needs a few times its size.
+"""
 
 
 class JoinOperator(SlicedOperator):
-    """Joins port 0 (left) with port 1 (right) on equal keys and a residual predicate.
+    """Joins port 0 (left) with port 1 (right) on a place and a residual predicate.
 
-    ``left_keys`` are over the left columns, ``right_keys`` over the right ones, in the same number
-    and of the same types; ``residual`` is over both, the left columns first.
+    ``left_keys`` are over the left columns, ``right_keys`` over the right ones: the coordinates
+    that the place compares, for `Equal` the keys, in the same number and of the same types.
+    ``residual`` is over both, the left columns first.  Equal keys need no further test; any other
+    place only finds candidates, and the residual says everything.
     """
 
     def __init__(
@@ -54,9 +78,13 @@ class JoinOperator(SlicedOperator):
         left_keys: Sequence[Expr],
         right_keys: Sequence[Expr],
         residual: Expr | None = None,
+        place: Place = EQUAL,
     ) -> None:
         super().__init__((left_types, right_types))
-        if [_family(k.type) for k in left_keys] != [_family(k.type) for k in right_keys]:
+        self._layout = layout_of(place)
+        equal = len(left_keys) - isinstance(place, EqualBand)
+        families = [[_family(k.type) for k in keys[:equal]] for keys in (left_keys, right_keys)]
+        if isinstance(place, Equal | EqualBand) and families[0] != families[1]:
             raise InternalError(
                 "the keys of both sides of a join must have the same types, got "
                 f"{[str(k.type) for k in left_keys]} and {[str(k.type) for k in right_keys]}; "
@@ -71,35 +99,85 @@ class JoinOperator(SlicedOperator):
 
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging
+        self._pending = Pending(state, "pending", merging)
         self._sides = (
-            Side(state, "left", self.input_types[0], merging),
-            Side(state, "right", self.input_types[1], merging),
+            Side(state, "left", self.input_types[0], merging, self._layout),
+            Side(state, "right", self.input_types[1], merging, self._layout),
         )
         self._children = Children(state, "children", merging)
+        self._static = max(self.context.tables, default=None)
+        self._memory = self.context.settings["join.memory"]
+        self._table = TableRows(state, "later", self._memory // _TABLE_RUN, self._store)
 
     def save(self) -> None:
-        for shelf in (*self._sides, self._children):
+        self._table.flush()
+        for shelf in (*self._sides, self._children, self._pending):
             shelf.save()
+
+    def receive(self, port: int, message: Message) -> Iterator[Message]:
+        if port == self._static and isinstance(message, Batch):
+            self._table.add(message)
+            return
+        if isinstance(message, Heartbeat):
+            self._table.flush()
+        if not isinstance(message, Heartbeat) or not self._on_arrival():
+            yield from super().receive(port, message)
+            return
+        self._beats[port] = max(self._beats[port], message.time)
+        until = max(min(self._beats), self.since)
+        rows, ends = [], []
+        for p in range(self.ports):
+            rows.append(Batch.concat(self._rows[p] or [Batch.empty(self.input_types[p])]))
+            told, later = Ends.concat(self._ends[p]).split(until)
+            ends.append(told)
+            self._rows[p] = []
+            self._ends[p] = [later] if len(later) else []
+            self._changed[p] = True
+        if any(len(some) for some in rows):
+            for side in self._sides:
+                side.mix()
+        yield from self.slice(rows, ends, self.since, until)
+        self.since = until
+        yield Heartbeat(until)
+
+    def _on_arrival(self) -> bool:
+        """Whether rows are joined as they arrive, and the results wait."""
+        chosen = self.context.settings["join.buffer"]
+        if chosen != "auto":
+            return bool(chosen == "output")
+        until, numbers = min(self._beats), self.context.state.numbers
+        ahead = sum(int((rows.start >= until).sum()) for some in self._rows for rows in some)
+        if ahead < _WORTH_JOINING:
+            return False
+        return 2 * numbers.get("results", 0) < numbers.get("rows", 0)
+
+    def _count(self, rows: int, results: int) -> None:
+        """Count what came in and what went out; the past counts less and less."""
+        numbers = self.context.state.numbers
+        rows, results = numbers.get("rows", 0) + rows, numbers.get("results", 0) + results
+        fade = 2 if rows > _REMEMBERED else 1
+        numbers["rows"], numbers["results"] = rows // fade, results // fade
 
     def slice(
         self, rows: list[Batch], ends: list[Ends], since: int, until: int
     ) -> Iterator[Batch | Ends]:
         told = Ends.concat(ends)
         inherited = self._children.hear(told)
+        everything = Ends.concat([told, inherited])
         if len(told):
-            yield Ends.concat([told, inherited])
+            yield everything
+        yield from self._pending.release(everything, until, self.context.block)
         new = [self._sorted(port, rows[port], told) for port in (0, 1)]
-        left, right = new
-        block = self.context.block
-        if left is not None:
-            for old, mine, theirs in self._sides[1].probe(left, block):
-                yield from self._results(left, mine, old, theirs, told, until)
-        if right is not None:
-            for old, mine, theirs in self._sides[0].probe(right, block):
-                yield from self._results(old, theirs, right, mine, told, until)
-        if left is not None and right is not None:
-            for mine, theirs in meet(left, right, block):
-                yield from self._results(left, mine, right, theirs, told, until)
+        made = 0
+        for results in self._pairs(new[0], new[1], told, until):
+            made += len(results)
+            final = results.start < until
+            if not final.all():
+                self._pending.add(results.take(~final))
+                results = results.take(final)
+            if len(results):
+                yield results
+        self._count(sum(len(some) for some in rows), made)
         if until == INF:
             self._children.clear()
         self._children.turn(until)
@@ -109,9 +187,62 @@ class JoinOperator(SlicedOperator):
             else:
                 side.turn(new[port], told, until)
 
+    def _pairs(
+        self, left: Piece | None, right: Piece | None, told: Ends, until: int
+    ) -> Iterator[Batch]:
+        """Yield the results of new rows with stored rows, and with one another."""
+        block = self.context.block
+        if left is not None:
+            for old, mine, theirs in self._sides[1].probe(left, True, block):
+                yield from self._results(left, mine, old, theirs, told, until)
+                release_beyond(self._memory)
+        if right is not None:
+            for old, mine, theirs in self._sides[0].probe(right, False, block):
+                yield from self._results(old, theirs, right, mine, told, until)
+                release_beyond(self._memory)
+        if left is not None and right is not None:
+            for mine, theirs in self._layout.match(left, right, True, block):
+                yield from self._results(left, mine, right, theirs, told, until)
+        if self._static is not None and len(self._table):
+            yield from self._starting(self._static, (left, right), told, until)
+
     def _exhausted(self, port: int) -> bool:
         """Whether a port can bring no more rows."""
-        return self._beats[port] == INF and not self._rows[port]
+        waiting = self._rows[port] or (port == self._static and len(self._table))
+        return self._beats[port] == INF and not waiting
+
+    def _store(self, rows: Batch) -> None:
+        """Store rows of a table that were always valid."""
+        assert self._static is not None
+        piece = self._sorted(self._static, rows, Ends())
+        if piece is not None:
+            self._sides[self._static].store(piece, self.since)
+
+    def _starting(
+        self, port: int, new: tuple[Piece | None, Piece | None], told: Ends, until: int
+    ) -> Iterator[Batch]:
+        """Join and store the rows of a table that start in this slice, some at a time."""
+        for rows in self._table.starting(until):
+            piece = self._sorted(port, rows, told)
+            if piece is None:
+                continue
+            for partner, mine, theirs in self._partners(port, piece, new[1 - port]):
+                if port == 0:
+                    yield from self._results(piece, mine, partner, theirs, told, until)
+                else:
+                    yield from self._results(partner, theirs, piece, mine, told, until)
+            self._sides[port].store(piece, until)
+            release_beyond(self._memory)
+
+    def _partners(
+        self, port: int, piece: Piece, new: Piece | None
+    ) -> Iterator[tuple[Piece, I64, I64]]:
+        """Yield what a piece meets on the other side, stored rows and new ones."""
+        block = self.context.block
+        yield from self._sides[1 - port].probe(piece, port == 0, block)
+        if new is not None:
+            for mine, theirs in self._layout.match(piece, new, port == 0, block):
+                yield new, mine, theirs
 
     def _sorted(self, port: int, rows: Batch, told: Ends) -> Piece | None:
         """Return the new rows that can meet anything, with what was told about them applied."""
@@ -128,7 +259,7 @@ class JoinOperator(SlicedOperator):
         if usable is not None:
             rows = rows.take(usable)
             keys = [column.filter(pa.array(usable)) for column in keys]
-        return self._sides[port].sort(rows, hash_columns(keys, len(rows)))
+        return self._sides[port].sort(rows, *self._layout.place(keys, len(rows)))
 
     def _results(
         self, left: Piece, in_left: I64, right: Piece, in_right: I64, told: Ends, until: int

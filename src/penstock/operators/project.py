@@ -16,6 +16,8 @@ class ProjectOperator(Operator):
     The result is a derived stream or relation, so the arrival number is dropped.
     """
 
+    rowwise = True
+
     def __init__(self, exprs: tuple[Expr, ...]) -> None:
         self.exprs = exprs
 

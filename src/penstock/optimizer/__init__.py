@@ -17,14 +17,23 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock import algebra
 from penstock.algebra import Node
+from penstock.optimizer.distinct_partners import distinct_partners
 from penstock.optimizer.drop_identities import drop_identities
 from penstock.optimizer.nameless import canonical
 from penstock.optimizer.narrow_scans import narrow_scans
 from penstock.optimizer.push_filters import push_filters
+from penstock.optimizer.reduce_outer_joins import reduce_outer_joins
 
 Rule = Callable[[Node, frozenset[Node]], Node]
 
-RULES: tuple[Rule, ...] = (drop_identities, push_filters, narrow_scans, drop_identities)
+RULES: tuple[Rule, ...] = (
+    drop_identities,
+    reduce_outer_joins,
+    push_filters,
+    distinct_partners,
+    narrow_scans,
+    drop_identities,
+)
 
 
 def optimize(plans: Mapping[str, Node]) -> dict[str, Node]:

@@ -33,6 +33,14 @@ def canonical(node: Node) -> Node:
                 right_keys=tuple(_nameless(e) for e in node.right_keys),
                 residual=None if node.residual is None else _nameless(node.residual),
             )
+        case algebra.AsofJoin():
+            return replace(
+                node,
+                left_keys=tuple(_nameless(e) for e in node.left_keys),
+                right_keys=tuple(_nameless(e) for e in node.right_keys),
+                left_at=_nameless(node.left_at),
+                right_at=_nameless(node.right_at),
+            )
         case algebra.Aggregate():
             calls = tuple(
                 replace(a, arg=None if a.arg is None else _nameless(a.arg)) for a in node.aggregates

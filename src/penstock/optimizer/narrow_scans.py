@@ -1,7 +1,8 @@
 """Read only what is needed: unused columns are dropped where a stream is scanned.
 
-Columns count for equality in sets, DISTINCT, relation-to-stream operators and ties of ORDER BY, so
-everything below those is kept; so is the output of a part that several queries share.
+Columns count for equality in sets, DISTINCT, relation-to-stream operators and ties of ORDER BY and
+of the right side of ASOF JOIN, so everything below those is kept; so is the output of a part that
+several queries share.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tupl
             return narrow, {old: at for at, old in enumerate(kept)}
         case algebra.Join():
             return _join(node, needed, shared)
+        case algebra.AsofJoin():
+            return _asof_join(node, needed, shared)
         case algebra.Aggregate(below, keys, calls, _):
             used = frozenset().union(*(columns_of(k) for k in keys), *(_used(c) for c in calls))
             new, places = _exactly(below, used, shared)
@@ -106,14 +109,36 @@ def _join(
     places = dict(left_places)
     new_width = len(left.schema)
     places |= {width + old: new_width + at for old, at in right_places.items()}
-    narrow = algebra.Join(
-        left,
-        right,
-        tuple(shift(k, left_places) for k in node.left_keys),
-        tuple(shift(k, right_places) for k in node.right_keys),
-        None if node.residual is None else shift(node.residual, places),
+    narrow = replace(
+        node,
+        left=left,
+        right=right,
+        left_keys=tuple(shift(k, left_places) for k in node.left_keys),
+        right_keys=tuple(shift(k, right_places) for k in node.right_keys),
+        residual=None if node.residual is None else shift(node.residual, places),
     )
-    return narrow, places
+    return narrow, left_places if node.kind in ("semi", "anti") else places
+
+
+def _asof_join(
+    node: algebra.AsofJoin, needed: frozenset[int], shared: frozenset[Node]
+) -> tuple[Node, Places]:
+    width = len(node.left.schema)
+    left_needed = frozenset(c for c in needed if c < width).union(
+        columns_of(node.left_at), *(columns_of(k) for k in node.left_keys)
+    )
+    left, places = _exactly(node.left, left_needed, shared)
+    right, _ = _exactly(node.right, _all(node.right), shared)  # ties read every column
+    narrow = replace(
+        node,
+        left=left,
+        right=right,
+        left_keys=tuple(shift(k, places) for k in node.left_keys),
+        left_at=shift(node.left_at, places),
+    )
+    new_width = len(left.schema)
+    kept = {width + i: new_width + i for i in range(len(right.schema))}
+    return narrow, places | kept
 
 
 def _exactly(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tuple[Node, Places]:

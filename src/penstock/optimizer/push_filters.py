@@ -2,7 +2,8 @@
 
 A condition commutes with everything that treats rows one by one, with bag operations, with a join's
 side, with group keys, and with a window by time.  Below a window by rows only a condition on its
-partition columns may go: others would change which rows are counted.
+partition columns may go: others would change which rows are counted.  Of an outer join, only the
+side whose rows are all kept may be restricted: the other one decides where nulls stand.
 
 A condition that can fail, such as a division, must not meet rows that would not have reached it: it
 stays above what drops rows, and behind a condition that stays.
@@ -79,6 +80,11 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
             return _into_scan(node, parts)
         case algebra.Join():
             return _below_join(node, parts, shared)
+        case algebra.AsofJoin(left):
+            width = len(left.schema)
+            mine = [p for p in parts if all(c < width for c in columns_of(p))]
+            rest = [p for p in parts if p not in mine]  # the right side decides who is nearest
+            return _keep(replace(node, left=_push(left, mine, shared)), rest)
         case algebra.Aggregate(below, keys, _, _) if keys:
             mine, rest = _guarded(parts, lambda p: all(c < len(keys) for c in columns_of(p)))
             moved = [substitute(p, keys) for p in mine]
@@ -97,7 +103,7 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
 def _passes_all(node: Node) -> bool:
     """Whether every row of the inputs is in the result, so that a condition meets no others."""
     match node:
-        case algebra.Join() | algebra.SetOp() | algebra.ToStream():
+        case algebra.Join() | algebra.AsofJoin() | algebra.SetOp() | algebra.ToStream():
             return False
         case algebra.Window(_, spec):
             return not spec.drops_rows
@@ -143,8 +149,11 @@ def _into_scan(node: algebra.Scan, parts: list[Expr]) -> Node:
 
 def _below_join(node: algebra.Join, parts: list[Expr], shared: frozenset[Node]) -> Node:
     width = len(node.left.schema)
-    left = [p for p in parts if all(c < width for c in columns_of(p))]
-    right = [p for p in parts if p not in left and all(c >= width for c in columns_of(p))]
+    left, right = [], []
+    if node.kind not in ("right", "full"):
+        left = [p for p in parts if all(c < width for c in columns_of(p))]
+    if node.kind in ("inner", "right"):
+        right = [p for p in parts if p not in left and all(c >= width for c in columns_of(p))]
     both = [p for p in parts if p not in left and p not in right]
     to_right = {width + i: i for i in range(len(node.right.schema))}
     joined = replace(
@@ -152,7 +161,7 @@ def _below_join(node: algebra.Join, parts: list[Expr], shared: frozenset[Node]) 
         left=_push(node.left, left, shared),
         right=_push(node.right, [shift(p, to_right) for p in right], shared),
     )
-    if not both:
-        return joined
+    if not both or node.kind != "inner":
+        return _keep(joined, both)
     known = [] if node.residual is None else conjuncts(node.residual)
     return replace(joined, residual=conjunction(known + both))

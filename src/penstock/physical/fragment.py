@@ -49,6 +49,7 @@ class Fragment:
         self._policy = policy(config["scheduler"])
         self._operators: dict[int, Operator] = {}
         self._states: dict[int, State] = {}
+        self._contexts: list[tuple[Context, frozenset[str]]] = []
         self._queues: dict[tuple[int, int], Queue] = {}
         self._consumers: dict[int, list[tuple[int, int, tuple[int, ...] | None]]] = {}
         self._channel_consumers: dict[int, list[tuple[int, int, tuple[int, ...] | None]]] = {}
@@ -60,9 +61,14 @@ class Fragment:
             node = plan.nodes[at]
             state = State(storage, states.get(node.digest))
             operator = node.build()
-            now = max((times.get(s, MIN_TIME) for s in plan.streams_below(at)), default=MIN_TIME)
-            operator.open(Context(state, node.number, shard, now, merging, config["block.rows"]))
+            tables = (p for p, source in enumerate(node.inputs) if plan.is_table(source.producer))
+            context = Context(
+                state, node.number, shard, MIN_TIME, merging, config["block.rows"], config
+            )
+            context.tables = frozenset(tables)
+            operator.open(context)
             self._operators[at], self._states[at] = operator, state
+            self._contexts.append((context, plan.streams_below(at)))
             self.seconds[at], self.rows_out[at] = 0.0, 0
             for port, source in enumerate(node.inputs):
                 self._queues[at, port] = Fifo()
@@ -73,6 +79,12 @@ class Fragment:
                     self._channel_consumers.setdefault(source.channel, []).append(entry)
         for number, channel in enumerate(plan.channels):
             self._outgoing.setdefault(channel.producer, []).append(number)
+        self.reached(times)
+
+    def reached(self, times: Mapping[str, int]) -> None:
+        """Tell every operator the largest time of the streams that it reads."""
+        for context, streams in self._contexts:
+            context.now = max((times.get(s, MIN_TIME) for s in streams), default=MIN_TIME)
 
     def feed(self, channel: int, message: Message) -> None:
         """Put a message that came through a channel into the queues of its consumers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from penstock import algebra
@@ -24,11 +25,21 @@ class Joined:
     keys: tuple[int, ...]
 
 
-def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
-    """Add the operators of a join; both inputs are lowered already."""
+def join(
+    graph: Graph,
+    node: algebra.Join,
+    left: Joined,
+    right: Joined,
+    demands: Sequence[Exchange] | None = None,
+    extra: Sequence[int] = (),
+) -> int:
+    """Add the operators of an inner join; both inputs are lowered already.
+
+    ``extra`` are columns of the joined inputs that are kept behind those of the logical node.
+    """
     types = [graph.nodes[side.at].types for side in (left, right)]
     widths = len(node.left.schema), len(node.right.schema)
-    demands = _demands(graph, left, right)
+    demands = demands or distributions(graph, left, right)
     where = demands[0]
     key_exprs = [
         tuple(expr.Column(k, columns[k]) for k in side.keys)
@@ -52,7 +63,7 @@ def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
     )
     if not wide:
         return joined
-    kept = [*range(widths[0]), *(len(types[0]) + i for i in range(widths[1]))]
+    kept = [*range(widths[0]), *(len(types[0]) + i for i in range(widths[1])), *extra]
     both = types[0] + types[1]
     columns = tuple(expr.Column(i, both[i]) for i in kept)
     place = {k: i for i, k in enumerate(kept)}
@@ -63,14 +74,14 @@ def join(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
         (columns,),
         [joined],
         [None],
-        node.schema.types,
+        tuple(c.type for c in columns),
         then,
         "Project",
         algebra.update_pattern(node),
     )
 
 
-def _demands(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
+def distributions(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
     """Return how both inputs must be distributed so that equal keys meet."""
     if not left.keys:
         return [SINGLE, SINGLE]

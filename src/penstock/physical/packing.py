@@ -7,7 +7,7 @@ One task packs all rows that a stream has in a batch, so the answer cannot depen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,29 +150,43 @@ class Packer:
         self._parcels.extend(_addressed(self.plan, channel, message, self._shards, self._with_seq))
 
 
-def pack_table(
-    plan: PhysicalPlan,
-    source: int,
-    table: pa.Table,
-    valid: tuple[int | None, int | None],
-    config: Config,
-    shards: int,
-) -> list[Parcel]:
-    """Pack a static table: its rows are valid for all time, or from/to the given columns."""
-    parcels: list[Parcel] = []
-    with_seq = _channels_with_seq(plan)
+class TablePacker:
+    """Packs a static table, chunk by chunk; several tasks may each pack a part of it.
 
-    def send(channel: int, message: Message) -> None:
-        parcels.extend(_addressed(plan, channel, message, shards, with_seq))
+    Its rows are valid for all time, or from/to the given columns.  ``sources`` are the nodes of the
+    plan that read it.
+    """
 
-    fragment = _stage_minus_one(plan, config, send)
-    columns = [one_array(c) for c in table.columns]
-    start = _times(columns, valid[0], MIN_TIME, table.num_rows)
-    end = _times(columns, valid[1], INF, table.num_rows)
-    picked = [columns[c] for c in _source(plan, source).columns]
-    fragment.emit(source, Batch.of(picked, start, end).drop_ghosts())
-    fragment.run()
-    return parcels
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        sources: Sequence[int],
+        valid: tuple[int | None, int | None],
+        config: Config,
+        shards: int,
+    ) -> None:
+        self.plan = plan
+        self._sources = sources
+        self._valid = valid
+        self._shards = shards
+        self._parcels: list[Parcel] = []
+        self._with_seq = _channels_with_seq(plan)
+        self._fragment = _stage_minus_one(plan, config, self._send)
+
+    def pack(self, table: pa.Table) -> list[Parcel]:
+        """Return the parcels of some rows; columns that no source reads may hold anything."""
+        columns = [one_array(c) for c in table.columns]
+        start = _times(columns, self._valid[0], MIN_TIME, table.num_rows)
+        end = _times(columns, self._valid[1], INF, table.num_rows)
+        for at in self._sources:
+            picked = [columns[c] for c in _source(self.plan, at).columns]
+            self._fragment.emit(at, Batch.of(picked, start, end).drop_ghosts())
+        self._fragment.run()
+        parcels, self._parcels = self._parcels, []
+        return parcels
+
+    def _send(self, channel: int, message: Message) -> None:
+        self._parcels.extend(_addressed(self.plan, channel, message, self._shards, self._with_seq))
 
 
 def _times(columns: list[pa.Array], column: int | None, default: int, rows: int) -> I64:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.cells import owners, reached
 from penstock.kernels.keys import hash_columns
-from penstock.model import Batch, Ends, Heartbeat, Message
-from penstock.physical.plan import Exchange, PhysicalPlan
+from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
+from penstock.physical.plan import Cells, Exchange, PhysicalPlan
 
 ROWS, ENDS, BEAT, REPORT, SOURCE = 0, 1, 2, 3, 4
 REPORT_STAGE = 1 << 20
@@ -59,8 +60,10 @@ def encode(message: Message, with_seq: bool = True) -> tuple[int, Any]:
         drop.append("_seq")
     if not message.holder.any():
         drop.append("_holder")
-    if len(message) and (message.end == np.iinfo(np.int64).max).all():
+    if len(message) and (message.end == INF).all():
         drop.append("_end")
+    if len(message) and (message.start == MIN_TIME).all():
+        drop.append("_start")
     return ROWS, _ipc(table.drop_columns(drop) if drop else table)
 
 
@@ -73,7 +76,9 @@ def decode(kind: int, blob: Any) -> Message:
         return Ends(table.column("holder").to_numpy(), table.column("end").to_numpy())
     rows = table.num_rows
     if "_end" not in table.column_names:
-        table = table.append_column("_end", pa.array(np.full(rows, np.iinfo(np.int64).max)))
+        table = table.append_column("_end", pa.array(np.full(rows, INF)))
+    if "_start" not in table.column_names:
+        table = table.append_column("_start", pa.array(np.full(rows, MIN_TIME)))
     return Batch.from_table(table)
 
 
@@ -105,8 +110,27 @@ def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, 
             if len(part):
                 yield shard, part
         return
-    keys = hash_columns([batch.columns[k] for k in exchange.keys], len(batch))
-    shard_of = keys.shard(shards)
+    if exchange.kind == "copies":
+        for shard in range(shards):
+            yield shard, batch
+        return
+    keys = [batch.columns[k] for k in exchange.keys]
+    if isinstance(exchange, Cells) and exchange.below:
+        touched = reached(
+            keys, exchange.widths, exchange.below, exchange.above, len(batch), shards
+        )
+        for shard in range(shards):
+            index = np.flatnonzero(touched[:, shard])
+            if len(index):
+                yield shard, batch.take(index)
+        return
+    if isinstance(exchange, Cells):
+        shard_of = owners(keys, exchange.widths, len(batch), shards)
+    elif exchange.kind == "owned":
+        whole = [*batch.columns, pa.array(batch.start)]
+        shard_of = hash_columns(whole, len(batch)).shard(shards)
+    else:
+        shard_of = hash_columns(keys, len(batch)).shard(shards)
     for shard in range(shards):
         index = np.flatnonzero(shard_of == shard)
         if len(index):

@@ -20,7 +20,11 @@ from penstock.operators.base import Operator
 
 @dataclass(frozen=True)
 class Exchange:
-    """How rows find their shard: ``hash`` of key columns, ``single`` (shard 0) or ``spread``."""
+    """How rows find their shard.
+
+    ``hash`` of key columns, ``single`` (shard 0), ``spread`` (any shard); for joins without keys
+    ``owned`` (one shard, by the whole row), ``copies`` (every shard) and ``cells`` (`Cells`).
+    """
 
     kind: str
     keys: tuple[int, ...] = ()
@@ -31,8 +35,28 @@ class Exchange:
         )
 
 
+@dataclass(frozen=True)
+class Cells(Exchange):
+    """By the cells of a grid over the key columns: see `penstock.kernels.cells`.
+
+    A row goes to the cells between ``below`` and ``above`` its coordinates.  Empty ends: to the one
+    cell that it lies in.
+    """
+
+    widths: tuple[float, ...] = ()
+    below: tuple[float, ...] = ()
+    above: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        pairs = zip(self.keys, self.widths, strict=True)
+        sides = ", ".join(f"#{key} by {width:.6g}" for key, width in pairs)
+        return f"cells({sides}{', with neighbours' if self.below else ''})"
+
+
 SINGLE = Exchange("single")
 SPREAD = Exchange("spread")
+OWNED = Exchange("owned")
+COPIES = Exchange("copies")
 
 
 @dataclass(frozen=True)
@@ -133,10 +157,20 @@ class PhysicalPlan:
             i for i, n in enumerate(self.nodes) if n.source is not None and n.source.kind == kind
         ]
 
+    def is_table(self, node: int) -> bool:
+        """Whether a node brings the rows of a static table, at most selected and projected."""
+        found = self.nodes[node]
+        while found.source is None:
+            if found.operator is None or not found.operator.rowwise:
+                return False
+            found = self.nodes[found.inputs[0].producer]
+        return found.source.kind == "table"
+
     def by_key(self, channel: int) -> str | None:
         """Return what a channel carries, as digest and keys, if its rows are spread by keys."""
         target = self.channels[channel]
-        if target.exchange.kind != "hash":
+        owned = isinstance(target.exchange, Cells) and not target.exchange.below
+        if target.exchange.kind != "hash" and not owned:
             return None
         return f"{self.nodes[target.producer].digest} {target.exchange}"
 

@@ -28,8 +28,10 @@ from penstock.operators.to_stream import ToStreamOperator
 from penstock.operators.top_k import TopKOperator
 from penstock.operators.union import UnionOperator
 from penstock.optimizer.nameless import canonical
+from penstock.physical.asof import asof_join
 from penstock.physical.graph import Graph, after, all_columns, reachable, relaxed
-from penstock.physical.joins import Joined, join, with_key_columns
+from penstock.physical.join_kinds import join_of_kind
+from penstock.physical.joins import Joined, with_key_columns
 from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
 
 
@@ -157,7 +159,14 @@ def _(node: algebra.Project, planner: Planner) -> int:
 def _(node: algebra.Join, planner: Planner) -> int:
     left, left_keys = with_key_columns(planner, planner.lower(node.left), node.left_keys)
     right, right_keys = with_key_columns(planner, planner.lower(node.right), node.right_keys)
-    return join(planner, node, Joined(left, left_keys), Joined(right, right_keys))
+    return join_of_kind(planner, node, Joined(left, left_keys), Joined(right, right_keys))
+
+
+@lower.register
+def _(node: algebra.AsofJoin, planner: Planner) -> int:
+    left, left_keys = with_key_columns(planner, planner.lower(node.left), node.left_keys)
+    right, right_keys = with_key_columns(planner, planner.lower(node.right), node.right_keys)
+    return asof_join(planner, node, Joined(left, left_keys), Joined(right, right_keys))
 
 
 @lower.register

@@ -40,7 +40,9 @@ def run_stage(
 
     ``states`` are the shard's states by digest.  ``beats`` are the heartbeats that streams had
     before this batch, ``idle`` the streams that are passed over while they are silent, ``times``
-    the largest time of each.  Parcels for later stages pass.
+    the largest time of each.  Parcels for later stages pass.  Rows of static tables, which may be
+    more than memory holds, go into the operators as they come; all others wait until every parcel
+    is there.
     """
     out: list[Parcel] = []
     last_beat: dict[int, int] = {}
@@ -52,23 +54,7 @@ def run_stage(
     fresh: dict[str, int] = {}
     latest = dict(times)
     fed: dict[str, int] = {}
-    for parcel in parcels:
-        if parcel.stage != stage:
-            yield parcel
-        elif parcel.kind == SOURCE:
-            content = read_report(parcel)
-            fresh[content["stream"]] = content["beat"]
-            latest[content["stream"]] = content["now"]
-        elif parcel.kind == BEAT:
-            message = decode(BEAT, parcel.blob)
-            assert isinstance(message, Heartbeat)
-            heard.setdefault(parcel.channel, []).append(message.time)
-        else:
-            message = decode(parcel.kind, parcel.blob)
-            rows.append((parcel.channel, message))
-            by = plan.by_key(parcel.channel)
-            if by is not None and isinstance(message, Batch):
-                fed[by] = fed.get(by, 0) + len(message)
+    tables = {n for n, c in enumerate(plan.channels) if plan.is_table(c.producer)}
 
     def send(channel: int, message: Message) -> None:
         if isinstance(message, Heartbeat):
@@ -84,8 +70,33 @@ def run_stage(
         elif len(batch):
             results.append(_result(answer, batch, storage))
 
-    current = source_beats(beats, fresh, idle)
     fragment = Fragment(plan, stage, shard, dict(states), storage, config, latest, send, deliver)
+    for parcel in parcels:
+        if parcel.stage != stage:
+            yield parcel
+        elif parcel.kind == SOURCE:
+            content = read_report(parcel)
+            fresh[content["stream"]] = content["beat"]
+            latest[content["stream"]] = content["now"]
+        elif parcel.kind == BEAT:
+            message = decode(BEAT, parcel.blob)
+            assert isinstance(message, Heartbeat)
+            heard.setdefault(parcel.channel, []).append(message.time)
+        else:
+            message = decode(parcel.kind, parcel.blob)
+            if parcel.channel in tables:
+                fragment.feed(parcel.channel, message)
+                fragment.run()
+                yield from out
+                out.clear()
+            else:
+                rows.append((parcel.channel, message))
+            by = plan.by_key(parcel.channel)
+            if by is not None and isinstance(message, Batch):
+                fed[by] = fed.get(by, 0) + len(message)
+
+    current = source_beats(beats, fresh, idle)
+    fragment.reached(latest)
     for channel, message in rows:
         fragment.feed(channel, message)
     rows.clear()

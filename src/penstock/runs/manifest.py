@@ -31,7 +31,7 @@ class Manifest:
 
     ``epoch`` is the turn of the process that wrote it, ``offsets`` the digest of Spark's offsets of
     the batch, ``inputs`` what each stream brought: rows, the sum of their hashes, and of which
-    columns.
+    columns; ``contents`` is the same for the tables that the batch read.
     """
 
     batch: int = -1
@@ -39,6 +39,7 @@ class Manifest:
     epoch: int = 0
     offsets: str = ""
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    contents: dict[str, dict[str, Any]] = field(default_factory=dict)
     shards: int = 0
     numbers: dict[str, int] = field(default_factory=dict)
     queries: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -4,7 +4,8 @@ A segment holds Arrow IPC streams one after another, each beginning at a multipl
 place is ``{"file", "offset", "length", "crc"}``, and the checksum of a run is compared when a
 process reads it for the first time.  Names are unique to the attempt of a task, so a repeated
 or speculative attempt never touches another one's file; only the manifest says which ones count.
-Readers map the file into memory: opening a run of any size costs the same.
+Readers map the file into memory: opening a run of any size costs the same.  So does the writer, who
+keeps nothing of what it has written: a state larger than memory is only ever visited.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ import pyarrow as pa
 from penstock.errors import StateError
 from penstock.runs.failpoints import passing
 from penstock.runs.files import room_for
+from penstock.runs.mappings import MappedFile
 
 _ALIGN = 64
 _OPEN_FILES = 256
 _CHECKED_RUNS = 1 << 16
-_maps: OrderedDict[str, pa.Buffer] = OrderedDict()
+_maps: OrderedDict[str, MappedFile] = OrderedDict()
 _checked: OrderedDict[tuple[str, int], None] = OrderedDict()
 """The runs whose checksums this process has compared."""
 
@@ -67,7 +69,6 @@ class SegmentStorage:
         self._fsync = fsync
         self._sink: BinaryIO | None = None
         self._size = 0
-        self._fresh: dict[int, pa.Table] = {}
 
     def write(self, table: pa.Table) -> dict[str, Any]:
         """Append a table and return its place."""
@@ -84,14 +85,15 @@ class SegmentStorage:
                 writer.write_table(table)
             self._size = self._sink.tell()
             passing("run-written")
-        self._fresh[offset] = table
         length = self._size - offset
         return {"file": self.file, "offset": offset, "length": length, "crc": summed.crc}
 
     def read(self, place: dict[str, Any]) -> pa.Table:
         """Return the table at a place, one chunk per column."""
         if place["file"] == self.file:
-            return self._fresh[place["offset"]]
+            if self._sink is not None:
+                self._sink.flush()
+            return _read(self.folder, place, trusted=True)
         return read_segment(self.folder, place)
 
     def close(self) -> None:
@@ -134,29 +136,29 @@ class SegmentStorage:
 
 def read_segment(folder: str, place: dict[str, Any]) -> pa.Table:
     """Read one run of a finished segment."""
+    return _read(folder, place, trusted=False)
+
+
+def forget_deleted() -> None:
+    """Let go of large files that are deleted: as long as they are mapped, the disk keeps them."""
+    for path in [path for path, mapped in _maps.items() if mapped.is_large]:
+        if not os.path.exists(path):
+            del _maps[path]
+
+
+def _read(folder: str, place: dict[str, Any], trusted: bool) -> pa.Table:
+    """Read one run; the process that wrote it trusts it."""
     path = str(Path(folder, place["file"]))
-    buffer = _maps.get(path)
-    if buffer is None:
-        try:
-            with pa.memory_map(path) as mapped:
-                buffer = mapped.read_buffer()
-        except (OSError, pa.ArrowException) as error:
-            raise StateError(
-                f"the run file {path} must be readable, got: {error}; the checkpoint is damaged or "
-                f"was moved"
-            ) from error
-        _maps[path] = buffer
-        while len(_maps) > _OPEN_FILES:
-            _maps.popitem(last=False)
-    else:
-        _maps.move_to_end(path)
-    if place["offset"] + place["length"] > buffer.size:
+    least = place["offset"] + place["length"]
+    mapped = _mapped(path, least)
+    if least > mapped.buffer.size:
         raise StateError(
-            f"the run file {path} must have at least {place['offset'] + place['length']} bytes, "
-            f"got {buffer.size}; the checkpoint is damaged"
+            f"the run file {path} must have at least {least} bytes, got {mapped.buffer.size}; the "
+            f"checkpoint is damaged"
         )
-    section = buffer.slice(place["offset"], place["length"])
-    _check(path, place, section)
+    section = mapped.buffer.slice(place["offset"], place["length"])
+    if not trusted:
+        _check(path, place, mapped, section)
     try:
         table = pa.ipc.open_stream(section).read_all()
     except (pa.ArrowException, OSError) as error:
@@ -167,8 +169,28 @@ def read_segment(folder: str, place: dict[str, Any]) -> pa.Table:
     return table if table.num_rows == 0 else table.combine_chunks()
 
 
-def _check(path: str, place: dict[str, Any], section: pa.Buffer) -> None:
-    """Compare the checksum of a run, once in this process."""
+def _mapped(path: str, least: int) -> MappedFile:
+    """Return a mapping of a file, a new one if the file may have grown."""
+    mapped = _maps.get(path)
+    if mapped is not None and mapped.buffer.size >= least:
+        _maps.move_to_end(path)
+        return mapped
+    try:
+        mapped = MappedFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StateError(
+            f"the run file {path} must be readable, got: {error}; the checkpoint is damaged or "
+            f"was moved"
+        ) from error
+    _maps[path] = mapped
+    _maps.move_to_end(path)
+    while len(_maps) > _OPEN_FILES:
+        _maps.popitem(last=False)
+    return mapped
+
+
+def _check(path: str, place: dict[str, Any], mapped: MappedFile, section: pa.Buffer) -> None:
+    """Compare the checksum of a run, once in this process: it reads all of it."""
     key = path, place["offset"]
     if key in _checked:
         return
@@ -178,6 +200,7 @@ def _check(path: str, place: dict[str, Any], section: pa.Buffer) -> None:
             f"says, but the file was altered; the checkpoint is damaged: bring the file back from "
             f"a copy, or use another --checkpoint"
         )
+    mapped.release(place["offset"], place["length"])
     _checked[key] = None
     while len(_checked) > _CHECKED_RUNS:
         _checked.popitem(last=False)

@@ -4,8 +4,10 @@ Both are a `Shelf`: a list of pieces, oldest first, each an immutable sorted tab
 stored run, or one made in this micro-batch which `save` will store, so that however many slices a
 micro-batch has, a piece that is merged at once is never written.
 
-* `Side`: rows sorted by key bucket, then start.  Slices come in order of time, so every start in a
-  piece is below all starts in younger pieces; merging keeps that order without comparing starts.
+* `Side`: rows in the order of a layout, which the join predicate asks for.  Slices come in order of
+  time, so every start in a piece is below all starts in younger pieces, and merging keeps the order
+  of equal rows without comparing starts.  A side that takes rows as they arrive is *mixed*: there
+  starts are compared.
 * `Children`: a result whose two parents both have open holders gets a holder of its own, the
   child, which ends when the first of its parents is told [C 3.1].
 
@@ -28,8 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kernels.keys import Keys
-from penstock.kernels.pairs import Ordered, bucket_of, match, merge_order, shape, sort_order
+from penstock.kernels.layouts import Layout, Numbers
 from penstock.kernels.steps import ranges
 from penstock.model import I64, MIN_TIME, Batch, Ends, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
@@ -52,9 +53,11 @@ class Piece:
         table: pa.Table | None = None,
         run: Run | None = None,
         replaces: Sequence[Run] = (),
+        coordinates: tuple[Any, ...] = (),
     ) -> None:
         self.stats = stats
         self.run = run
+        self.coordinates = coordinates
         self.replaces = tuple(replaces)
         self._table = table
         self._numbers: dict[str, Any] = {}
@@ -76,6 +79,13 @@ class Piece:
     def stored(self) -> tuple[Run, ...]:
         """The runs in the state whose rows are now here."""
         return self.replaces if self.run is None else (self.run,)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the table; that of a file's run is known without opening it."""
+        if self._table is None and self.run is not None and "length" in self.run.place:
+            return int(self.run.place["length"])
+        return int(self.table.nbytes)
 
     @property
     def live(self) -> int:
@@ -231,7 +241,7 @@ class Shelf(ABC):
         chosen = self._merging.choose([piece.live for piece in self.pieces])
         if chosen:
             first, last = chosen
-            while sum(piece.table.nbytes for piece in self.pieces[first:last]) > _LARGEST:
+            while sum(piece.bytes for piece in self.pieces[first:last]) > _LARGEST:
                 first += 1
             if last - first > 1:
                 plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]
@@ -258,9 +268,8 @@ class Shelf(ABC):
             index.append(np.flatnonzero(self._alive(piece, until)) + offset)
             offset += len(piece)
         rows = np.concatenate(index)
-        key = np.concatenate([piece.numbers(self._key) for piece in pieces])
         if len(pieces) > 1:
-            rows = rows[self._order(key[rows])]
+            rows = rows[self._order(pieces, rows)]
         taken = pa.array(rows)
         names = self._kept([piece.table for piece in pieces])
         columns = []
@@ -269,13 +278,11 @@ class Shelf(ABC):
             columns.append(pc.take(pa.concat_arrays(parts), taken, boundscheck=False))
         return self._finish(pa.table(columns, names=names))
 
-    _key: str
-
     @abstractmethod
     def _alive(self, piece: Piece, until: int) -> Mask: ...
 
     @abstractmethod
-    def _order(self, key: Any) -> I64: ...
+    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64: ...
 
     @abstractmethod
     def _stats(self, table: pa.Table) -> dict[str, int]: ...
@@ -293,34 +300,45 @@ class Shelf(ABC):
 class Side(Shelf):
     """The live rows of one side of a join.
 
-    Columns of a piece: ``c0..``, ``_high``, ``_low``, ``_start``, ``_end``; where some row is open
-    also ``_holder``, and ``_holders``, the same numbers sorted, which counts the rows of a holder.
+    Columns of a piece: ``c0..``, the numbers of the layout, ``_start``, ``_end``; where some row is
+    open also ``_holder``, and ``_holders``, the same numbers sorted, which counts the rows of a
+    holder.
     """
 
-    _key = "_high"
-
     def __init__(
-        self, state: State, name: str, types: Sequence[pa.DataType], merging: Merging
+        self,
+        state: State,
+        name: str,
+        types: Sequence[pa.DataType],
+        merging: Merging,
+        layout: Layout,
     ) -> None:
         super().__init__(state, name, merging)
         self._width = len(types)
+        self._layout = layout
+        self.mixed = bool(state.numbers.get(f"{name}.mixed", 0))
 
-    def sort(self, batch: Batch, keys: Keys) -> Piece | None:
+    def sort(
+        self, batch: Batch, numbers: Numbers, coordinates: tuple[Any, ...] = ()
+    ) -> Piece | None:
         """Make a piece of rows; nothing is kept yet. No rows make no piece."""
         if len(batch) == 0:
             return None
-        order = sort_order(keys.high, batch.start)
+        order = self._layout.order(numbers, batch.start)
         batch = batch.take(order)
         named: dict[str, Any] = {f"c{i}": column for i, column in enumerate(batch.columns)}
-        named |= {"_high": keys.high[order], "_low": keys.low[order]}
+        named |= {name: numbers[name][order] for name in self._layout.names}
         named |= {"_start": batch.start, "_end": batch.end}
         if batch.holder.any():
             named["_holder"] = batch.holder
         table = self._finish(pa.table(named))
-        return Piece(self._stats(table), table)
+        sorted_coordinates = tuple(c[order] for c in coordinates)
+        return Piece(self._stats(table), table, coordinates=sorted_coordinates)
 
-    def probe(self, piece: Piece, block: int) -> Iterator[tuple[Piece, I64, I64]]:
-        """Yield (run, positions in the given piece, positions in the run) of all that meet.
+    def probe(
+        self, piece: Piece, probe_is_left: bool, block: int
+    ) -> Iterator[tuple[Piece, I64, I64]]:
+        """Yield (run, positions in the given piece, positions in the run) of all that may meet.
 
         An open row counts as alive until its own end: what was told is not looked at here.
         """
@@ -328,24 +346,43 @@ class Side(Shelf):
         for run in self.pieces:
             if run.ended(start):
                 continue
-            for mine, theirs in meet(piece, run, block):
+            for mine, theirs in self._layout.match(piece, run, probe_is_left, block):
                 yield run, mine, theirs
+
+    def mix(self) -> None:
+        """From now on rows come in any order of time."""
+        self.mixed = True
+        self._state.numbers[f"{self._name}.mixed"] = 1
 
     def turn(self, new: Piece | None, ends: Ends, until: int) -> None:
         """End a slice: take the new rows in, let go of all that is dead at ``until``."""
         self._next_turn()
         if len(ends):
             self._hear(ends)
-        if new is not None:
-            alive = new.numbers("_end") > until
-            if alive.all():
-                self.pieces.append(new)
-                new.stats["turn"] = self._turn
-            elif alive.any():
-                table = new.table.select(self._kept([new.table])).filter(pa.array(alive))
-                table = self._finish(table.combine_chunks())
-                self.pieces.append(Piece(self._stats(table), table))
+        kept = None if new is None else self._living(new, until)
+        if kept is not None:
+            self.pieces.append(kept)
         self._tidy(until)
+
+    def store(self, new: Piece, until: int) -> None:
+        """Take new rows in and write them at once, so that nothing of them stays in memory."""
+        kept = self._living(new, until)
+        if kept is not None:
+            run = self._state.append(self._name, kept.table, kept.stats)
+            assert run is not None
+            self.pieces.append(Piece(run.stats, run=run))
+
+    def _living(self, new: Piece, until: int) -> Piece | None:
+        """Return the part of a new piece that is alive at ``until``, None if there is none."""
+        alive = new.numbers("_end") > until
+        if alive.all():
+            new.stats["turn"] = self._turn
+            return new
+        if not alive.any():
+            return None
+        table = new.table.select(self._kept([new.table])).filter(pa.array(alive))
+        table = self._finish(table.combine_chunks())
+        return Piece(self._stats(table), table)
 
     def _hear(self, ends: Ends) -> None:
         known = np.zeros(len(ends), bool)
@@ -367,11 +404,14 @@ class Side(Shelf):
             alive &= ~self.told.has(piece.numbers("_holder"))
         return alive
 
-    def _order(self, key: Any) -> I64:
-        return merge_order(key)
+    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
+        numbers = {name: _joined(pieces, name)[rows] for name in self._layout.sorted_by}
+        start = _joined(pieces, "_start")[rows] if self.mixed else None
+        return self._layout.merged(numbers, start)
 
     def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
-        names = [f"c{i}" for i in range(self._width)] + ["_high", "_low", "_start", "_end"]
+        names = [f"c{i}" for i in range(self._width)]
+        names += [*self._layout.names, "_start", "_end"]
         return [*names, "_holder"] if any("_holder" in t.column_names for t in tables) else names
 
     def _column(self, table: pa.Table, name: str) -> pa.Array:
@@ -388,12 +428,11 @@ class Side(Shelf):
         return table.append_column("_holders", pa.array(holders))
 
     def _stats(self, table: pa.Table) -> dict[str, int]:
-        high, low = to_numpy(table.column("_high")), to_numpy(table.column("_low"))
+        numbers = {name: to_numpy(table.column(name)) for name in self._layout.names}
         start, end = to_numpy(table.column("_start")), to_numpy(table.column("_end"))
         stats = {"turn": self._turn, "dead": 0, "open": 0, "open_end": MIN_TIME}
-        stats |= {"min_bucket": bucket_of(high[0]), "max_bucket": bucket_of(high[-1])}
         stats |= {"max_start": int(start.max()), "min_end": int(end.min())}
-        stats["pure"], stats["stairs"] = map(int, shape(high, low, end))
+        stats |= self._layout.stats(numbers, end)
         if "_holder" in table.column_names:
             is_open = to_numpy(table.column("_holder")) != 0
             holders = to_numpy(table.column("_holders"))
@@ -406,26 +445,8 @@ class Side(Shelf):
         return stats | {"closed_end": int(end.max()) if len(end) else MIN_TIME}
 
 
-def meet(probe: Piece, run: Piece, block: int) -> Iterator[tuple[I64, I64]]:
-    """Yield the positions of rows with equal keys and overlapping validity (see `Side.probe`)."""
-    if (
-        run.stats["max_bucket"] >= probe.stats["min_bucket"]
-        and run.stats["min_bucket"] <= probe.stats["max_bucket"]
-    ):
-        yield from match(_ordered(probe), _ordered(run), block)
-
-
-def _ordered(piece: Piece) -> Ordered:
-    return Ordered(
-        piece.numbers("_high"),
-        piece.numbers("_low"),
-        piece.numbers("_start"),
-        piece.numbers("_end"),
-        piece.stats["max_start"],
-        piece.stats["min_end"],
-        bool(piece.stats["pure"]),
-        bool(piece.stats["stairs"]),
-    )
+def _joined(pieces: Sequence[Piece], name: str) -> Any:
+    return np.concatenate([piece.numbers(name) for piece in pieces])
 
 
 class Children(Shelf):
@@ -434,8 +455,6 @@ class Children(Shelf):
     A child stands in two rows of one piece, ``(parent, other, child, end)`` with the parents once
     this way and once that way, sorted by parent.  At ``end`` all rows of the child are over anyway.
     """
-
-    _key = "parent"
 
     def __init__(self, state: State, name: str, merging: Merging) -> None:
         super().__init__(state, name, merging)
@@ -491,8 +510,8 @@ class Children(Shelf):
             alive &= ~self.told.has(piece.numbers("other"))
         return alive
 
-    def _order(self, key: Any) -> I64:
-        return np.argsort(key, kind="stable")
+    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
+        return np.argsort(_joined(pieces, "parent")[rows], kind="stable")
 
     def _stats(self, table: pa.Table) -> dict[str, int]:
         end = int(to_numpy(table.column("end")).max())

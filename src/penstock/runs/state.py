@@ -93,10 +93,15 @@ class State:
         """Return the live runs of a name, oldest first."""
         return tuple(self._runs.get(name, ()))
 
-    def append(self, name: str, table: pa.Table, stats: Mapping[str, int] | None = None) -> None:
-        """Add a run; an empty table adds nothing."""
-        if table.num_rows:
-            self._runs.setdefault(name, []).append(self._write(table, stats))
+    def append(
+        self, name: str, table: pa.Table, stats: Mapping[str, int] | None = None
+    ) -> Run | None:
+        """Add a run and return it; an empty table adds nothing."""
+        if table.num_rows == 0:
+            return None
+        run = self._write(table, stats)
+        self._runs.setdefault(name, []).append(run)
+        return run
 
     def replace(
         self,

@@ -17,6 +17,7 @@ import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 import penstock.spark.replay
+import penstock.spark.tables
 import penstock.spark.tasks  # noqa: F401
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ from penstock.config import Config
 from penstock.errors import StateError
 from penstock.model import MIN_TIME
 from penstock.optimizer import optimize_alone, shared_digests
-from penstock.physical.packing import Progress, pack_table
-from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report, to_batches
+from penstock.physical.packing import Progress
+from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
 from penstock.physical.stage import source_beats
@@ -42,7 +42,14 @@ from penstock.spark.delivery import Delivery
 from penstock.spark.engine import pipeline_session
 from penstock.spark.metrics import Hot, Metrics, arrived
 from penstock.spark.pushdown import push_down
-from penstock.spark.sources import is_finite, open_stream, read_table
+from penstock.spark.sources import is_finite, open_stream
+from penstock.spark.tables import (
+    check_contents,
+    contents_frame,
+    contents_of,
+    new_tables,
+    packed_table,
+)
 from penstock.spark.tasks import Job, fingerprint_task, pack_task, stage_task
 
 
@@ -100,7 +107,6 @@ class Pipeline:
         self._opened: frozenset[str] = frozenset()
         self._stream_query: StreamingQuery | None = None
         self._heard_at: dict[str, float] = {}
-        self._tables: dict[str, Any] = {}
         self._backlogs: dict[str, Backlog] = {}
         self.metrics = Metrics()
         self.admission = Admission(
@@ -384,9 +390,14 @@ class Pipeline:
         streams = self.streams_of_plan()
         expected = {name: found for name, found in known.inputs.items() if name in streams}
         columns = {name: found["columns"] for name, found in expected.items()}
-        task = fingerprint_task(streams, columns)
-        reports = self._reports(frame.mapInArrow(task, SPARK_SCHEMA))
-        came = {report["stream"]: report["input"] for report in reports}
+        read = frame.mapInArrow(fingerprint_task(streams, columns), SPARK_SCHEMA)
+        held = {name: found for name, found in known.contents.items() if name in self.tables}
+        for name, found in held.items():
+            definition = self.tables[name]
+            read = read.union(contents_frame(self._session, definition, found["columns"]))
+        reports = self._reports(read)
+        check_contents(known.batch, held, contents_of(reports))
+        came = {r["stream"]: r["input"] for r in reports if r["kind"] == "fingerprint"}
         for name, before in expected.items():
             now = came.get(name, {"rows": 0, "sum": 0, "columns": columns[name]})
             if now != before:
@@ -417,13 +428,13 @@ class Pipeline:
         )
         frame = push_down(frame, plan, job.streams)
         packed = frame.mapInArrow(pack_task(job), SPARK_SCHEMA)
-        tables, parcels = self._new_tables(plan)
-        if parcels:
-            packed = packed.union(self._as_frame(parcels))
+        for name, sources in new_tables(plan, before.tables).items():
+            definition = self.tables[name]
+            packed = packed.union(packed_table(self._session, definition, sources, job))
         for stage in range(plan.stages):
             packed = packed.repartitionById(self.shards, F.col("shard"))
             packed = packed.mapInArrow(stage_task(job, stage), SPARK_SCHEMA)
-        return self._manifest_of(batch, plan, tables, self._reports(packed), idle)
+        return self._manifest_of(batch, plan, self._reports(packed), idle)
 
     def _reports(self, frame: DataFrame) -> list[dict[str, Any]]:
         """Run a job and return what its tasks report."""
@@ -433,28 +444,6 @@ class Pipeline:
     def streams_of_plan(self) -> dict[str, StreamDef]:
         """Return the definitions of the streams that Spark reads."""
         return {name: self.streams[name] for name in self._opened}
-
-    def _new_tables(self, plan: PhysicalPlan) -> tuple[list[str], list[Parcel]]:
-        """Pack the tables that the plan has not had yet."""
-        loaded = [d for d in self.manifest.tables if any(n.digest == d for n in plan.nodes)]
-        parcels: list[Parcel] = []
-        for at in plan.sources("table"):
-            node = plan.nodes[at]
-            assert node.source is not None
-            if node.digest in loaded:
-                continue
-            definition = self.tables[node.source.name]
-            if definition.name not in self._tables:
-                self._tables[definition.name] = read_table(self._session, definition)
-            valid = (definition.valid_from, definition.valid_to)
-            table = self._tables[definition.name]
-            parcels += pack_table(plan, at, table, valid, self.config, self.shards)
-            loaded.append(node.digest)
-        return loaded, parcels
-
-    def _as_frame(self, parcels: list[Parcel]) -> DataFrame:
-        rows = [tuple(row.values()) for batch in to_batches(parcels) for row in batch.to_pylist()]
-        return self._session.createDataFrame(rows, SPARK_SCHEMA)
 
     def _idle_streams(self) -> frozenset[str]:
         """Return the streams that have been silent for longer than they declared."""
@@ -471,7 +460,6 @@ class Pipeline:
         self,
         batch: int,
         plan: PhysicalPlan,
-        tables: list[str],
         reports: list[dict[str, Any]],
         idle: frozenset[str],
     ) -> Manifest:
@@ -483,11 +471,14 @@ class Pipeline:
             numbers=plan.numbers,
             queries={n: _described(q) for n, q in self.queries.items()},
             progress=progress,
-            tables=tables,
+            tables=[plan.nodes[at].digest for at in plan.sources("table")],
+            contents=contents_of(reports),
             states=[{} for _ in range(self.shards)],
         )
         fresh: dict[str, int] = {}
         for content in reports:
+            if content["kind"] == "table":
+                continue
             self.metrics.report(content)
             if content["kind"] == "source":
                 name = content["stream"]

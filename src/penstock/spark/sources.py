@@ -1,4 +1,4 @@
-"""Opening any stream as a Spark streaming DataFrame with the same columns, and static tables.
+"""Opening any stream as a Spark streaming DataFrame with the same columns.
 
 * ``replay`` and ``memory`` are Penstock's own source of descriptors (`penstock.spark.replay`).
 * ``parquet`` is a folder whose files arrive. A local one is watched by the same source; of other
@@ -16,7 +16,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pyspark.sql.functions as F  # noqa: N812
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
@@ -35,11 +34,10 @@ from penstock.catalog import StreamDef, TableDef
 from penstock.config import Config
 from penstock.errors import ConfigError, DataError, suggest
 from penstock.expr.types import type_name
-from penstock.model import Schema, one_array
+from penstock.model import Schema
 from penstock.spark.positions import ReplayFiles, loop_rounds, positive
 from penstock.spark.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
 from penstock.spark.readers.base import local_path, option, to_json
-from penstock.spark.readers.conversion import convert, plain
 from penstock.spark.replay import FORMAT, DescriptorSource
 from penstock.spark.types import spark_type
 
@@ -279,7 +277,7 @@ def _uniform(definition: StreamDef, loaded: DataFrame, from_files: bool) -> Data
     unfit: Column = F.lit(False)
     cast_any = False
     for field, found in zip(definition.schema, columns, strict=True):
-        source, wanted = F.col(_quoted(found.name)), spark_type(field.type)
+        source, wanted = F.col(quoted(found.name)), spark_type(field.type)
         same = found.dataType == wanted or (
             isinstance(wanted, TimestampType) and isinstance(found.dataType, TimestampNTZType)
         )
@@ -291,7 +289,7 @@ def _uniform(definition: StreamDef, loaded: DataFrame, from_files: bool) -> Data
     if CORRUPT in loaded.columns:
         corrupt = F.col(CORRUPT)
     elif cast_any:
-        texts = [F.col(_quoted(c.name)).cast("string").alias(c.name) for c in columns]
+        texts = [F.col(quoted(c.name)).cast("string").alias(c.name) for c in columns]
         corrupt = F.when(unfit, F.to_json(F.struct(*texts)))
     else:
         corrupt = F.lit(None).cast("string")
@@ -344,7 +342,8 @@ def _columns_given(definition: StreamDef, found: Sequence[StructField]) -> str:
     return f"declare ({listed})"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a column name as Spark's expressions spell it."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -358,73 +357,3 @@ def first_sentence(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith("An error occurred")]
     return re.sub(r"^(: )?[a-z]+(\.\w+)+: ", "", told[0]) if told else type(error).__name__
-
-
-def read_table(spark: SparkSession, definition: TableDef) -> pa.Table:
-    """Read a static table: its declared columns, matched by name, with the declared types."""
-    kind = definition.format.lower()
-    options = {name.lower(): str(value) for name, value in definition.options.items()}
-    check_table(definition)
-    if kind == "csv":
-        options.setdefault("header", "true")
-    reader = spark.read.format(definition.format).options(**options)
-    by_place = kind == "csv" and options["header"].lower() != "true"
-    if kind == "json":
-        reader = reader.option("primitivesAsString", "true")
-    try:
-        loaded = reader.load()
-        chosen = _table_columns(definition, loaded.columns, by_place)
-        found = loaded.select(*(F.col(_quoted(name)) for name in chosen)).toArrow()
-    except SPARK_ERRORS as error:
-        raise DataError(
-            f"the table {definition.name} must be readable by Spark as format "
-            f"'{definition.format}', but: {first_sentence(error)}"
-        ) from error
-    arrays = [
-        _table_column(definition, at, one_array(found.column(at)))
-        for at in range(len(definition.schema))
-    ]
-    return pa.Table.from_arrays(
-        arrays, schema=pa.schema([pa.field(f.name, f.type) for f in definition.schema])
-    )
-
-
-def _table_columns(definition: TableDef, found: Sequence[str], by_place: bool) -> list[str]:
-    names = definition.schema.names
-    if by_place:
-        if len(found) < len(names):
-            raise DataError(
-                f"the table {definition.name} must have {len(names)} columns, got {len(found)}"
-            )
-        return list(found[: len(names)])
-    known = {name.strip().lower(): name for name in reversed(found)}
-    for name in names:
-        if name.lower() not in known:
-            raise DataError(
-                f"the column '{name}' of table {definition.name} must be in its data; "
-                f"{suggest(name, found)}"
-            )
-    return [known[name.lower()] for name in names]
-
-
-def _table_column(definition: TableDef, at: int, array: pa.Array) -> pa.Array:
-    field = definition.schema[at]
-    is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
-    if is_text and not pa.types.is_string(field.type):
-        fitted = convert(array.cast(pa.string()), field.type)
-    else:
-        plainly = plain(array, field.type)
-        if plainly is None:
-            raise DataError(
-                f"the column '{field.name}' of table {definition.name} must be "
-                f"{type_name(field.type)}, got {array.type}; declare the type that the data has"
-            )
-        fitted = plainly
-    result, bad = fitted
-    if bad.any():
-        row = int(bad.argmax())
-        raise DataError(
-            f"the column '{field.name}' of table {definition.name} must be "
-            f"{type_name(field.type)}, got {array[row].as_py()!r} in row {row}"
-        )
-    return result

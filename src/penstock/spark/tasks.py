@@ -25,7 +25,8 @@ from penstock.physical.parcels import Parcel, from_batches, report, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.stage import run_stage
 from penstock.runs import failpoints
-from penstock.runs.segments import SegmentStorage
+from penstock.runs.mappings import release_beyond
+from penstock.runs.segments import SegmentStorage, forget_deleted
 from penstock.spark.exchange import receive, send
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
@@ -147,6 +148,8 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
                 times,
             )
             yield from to_batches(_sent(job, parcels, f"{stage}-{shard}"))
+        forget_deleted()
+        release_beyond(config["join.memory"])
         failpoints.passing("tasks-done")
 
     return run

@@ -43,6 +43,20 @@ def _equal_null_safe(a: Any, b: Any) -> Any:
     return pc.or_(pc.fill_null(equal(a, b), False), both_null)
 
 
+def _overlaps(start: Any, end: Any, other_start: Any, other_end: Any) -> Any:
+    """Half-open intervals, their ends in either order; equal starts always overlap, as in SQL."""
+    low, high = _ordered(start, end)
+    other_low, other_high = _ordered(other_start, other_end)
+    inside = pc.and_(_less(low, other_high), _less(other_low, high))
+    return pc.or_(inside, equal(low, other_low))
+
+
+def _ordered(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return the smaller and the greater one; null where one of them is null."""
+    swapped = _less(b, a)
+    return pc.if_else(swapped, b, a), pc.if_else(swapped, a, b)
+
+
 def _is_in(value: Any, *listed: Any) -> Any:
     """Null where the value is null, or where it is not listed and the list has a null."""
     chosen = [item for item in listed if item is not None]
@@ -115,6 +129,15 @@ FUNCTIONS = (
         pc.or_kleene,
         lambda f, a, b: a | b,
         "At least one holds. The right side is evaluated only where the left one is not true.",
+    ),
+    Function(
+        "overlaps",
+        "(a, b) OVERLAPS (c, d)",
+        alike("four values of one type", _orderable, gives=BOOLEAN, least=4, most=4),
+        _overlaps,
+        None,
+        "Whether two half-open intervals have an instant or a number in common. The ends of each "
+        "may stand in either order; intervals with the same start overlap, even empty ones.",
     ),
     Function("not", "NOT a", takes(TRUTH, gives=BOOLEAN), pc.invert, lambda f, a: ~a, "Negation."),
     Function(

@@ -1,0 +1,47 @@
+"""Semi and anti joins on keys alone meet each key once, however many partners have it.
+
+Whether a row has a partner depends only on the set of the other side's keys.  With that side
+reduced to its distinct keys, no row has more than one partner at a time: the cost follows the rows,
+not the pairs, and a semi join is an inner join.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock import algebra
+from penstock.algebra import Node
+from penstock.expr.nodes import Column
+from penstock.optimizer.nameless import canonical
+
+
+def distinct_partners(plan: Node, shared: frozenset[Node]) -> Node:
+    """Reduce the right side of semi and anti joins without a residual to its distinct keys."""
+    below = algebra.inputs(plan)
+    new = tuple(distinct_partners(n, shared) for n in below)
+    if any(a is not b for a, b in zip(new, below, strict=True)):
+        plan = algebra.with_inputs(plan, new)
+    if not isinstance(plan, algebra.Join) or plan.kind not in ("semi", "anti"):
+        return plan
+    if plan.residual is not None or not plan.left_keys or canonical(plan) in shared:
+        return plan
+    keys = _distinct_keys(plan)
+    columns = tuple(Column(i, f.type, f.name) for i, f in enumerate(keys.schema))
+    reduced = replace(plan, right=keys, right_keys=columns)
+    if plan.kind == "anti":
+        return reduced if plan.right != keys else plan
+    fields = plan.left.schema
+    exprs = tuple(Column(i, f.type, f.name) for i, f in enumerate(fields))
+    return algebra.Project(replace(reduced, kind="inner"), exprs, fields.names)
+
+
+def _distinct_keys(join: algebra.Join) -> algebra.Distinct:
+    """Return the keys of the right side, each once."""
+    right = join.right
+    own = [k.index if isinstance(k, Column) else -1 for k in join.right_keys]
+    if isinstance(right, algebra.Distinct) and own == list(range(len(right.schema))):
+        return right
+    names = tuple(
+        k.name if isinstance(k, Column) else f"key {i}" for i, k in enumerate(join.right_keys)
+    )
+    return algebra.Distinct(algebra.Project(right, join.right_keys, names))

@@ -1,0 +1,199 @@
+"""Outer, semi and anti joins to physical operators: all are made from the inner join.
+
+The rows of a side that must be followed get a number (`TagOperator`) right in front of the inner
+join, so the pairs carry it.  From the pairs,
+
+* the rows without a partner are what `UnmatchedOperator` leaves of the numbered rows;
+* the rows with a partner are the pairs' own columns, each number once (`DistinctOperator`).
+
+LEFT is the pairs and the left rows without a partner, RIGHT the same with the sides exchanged, FULL
+has both kinds of lonely rows.  Nothing is exchanged between the join and what follows it: a numbered
+row stands in one shard and meets all its partners there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from penstock import algebra
+from penstock.expr import nodes as expr
+from penstock.expr.nodes import Expr
+from penstock.operators.distinct import DistinctOperator
+from penstock.operators.project import ProjectOperator
+from penstock.operators.tag import NUMBER, TagOperator
+from penstock.operators.union import UnionOperator
+from penstock.operators.unmatched import UnmatchedOperator
+from penstock.physical.graph import Graph
+from penstock.physical.joins import Joined, distributions, join
+from penstock.physical.plan import Exchange
+
+
+def join_of_kind(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
+    """Add the operators of a join of any kind; both inputs are lowered already."""
+    match node.kind:
+        case "inner":
+            return join(graph, node, left, right)
+        case "right":
+            return _exchanged(graph, node, left, right)
+        case "semi":
+            return _semi(graph, node, left, right)
+    return _with_lonely(graph, node, left, right)
+
+
+def _with_lonely(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
+    """LEFT, FULL and ANTI: what needs the rows without a partner."""
+    demands = distributions(graph, left, right)
+    stage = _stage(graph, (left, right), demands)
+    sides = [left, right]
+    followed = (0, 1) if node.kind == "full" else (0,)
+    for i in followed:
+        sides[i] = _tagged(graph, sides[i], demands[i], stage)
+    ends = [len(graph.nodes[side.at].types) for side in sides]
+    numbers = [ends[0] - 1, ends[0] + ends[1] - 1]
+    kept = [numbers[i] for i in followed]
+    pairs = join(graph, replace(node, kind="inner"), sides[0], sides[1], demands, kept)
+    widths = len(node.left.schema), len(node.right.schema)
+    lonely = [
+        _lonely(graph, sides[i], widths[i], pairs, sum(widths) + place)
+        for place, i in enumerate(followed)
+    ]
+    if node.kind == "anti":
+        return lonely[0]
+    types = node.schema.types
+    members = [_columns(graph, pairs, range(sum(widths)))]
+    members.append(_filled(graph, lonely[0], types, 0))
+    if node.kind == "full":
+        members.append(_filled(graph, lonely[1], types, widths[0]))
+    where = {graph.nodes[m].partitioning for m in members}
+    return graph.operator(
+        UnionOperator,
+        (len(members),),
+        members,
+        [None] * len(members),
+        types,
+        where.pop() if len(where) == 1 else None,
+        f"{node.kind.capitalize()} join",
+        algebra.update_pattern(node),
+    )
+
+
+def _semi(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
+    """The columns of the pairs' left rows, each number once."""
+    demands = distributions(graph, left, right)
+    tagged = _tagged(graph, left, demands[0], _stage(graph, (left, right), demands))
+    number = len(graph.nodes[tagged.at].types) - 1
+    pairs = join(graph, replace(node, kind="inner"), tagged, right, demands, [number])
+    width = len(node.left.schema)
+    rows = _columns(graph, pairs, [*range(width), width + len(node.right.schema)])
+    types = graph.nodes[rows].types
+    once = graph.operator(
+        DistinctOperator,
+        (types,),
+        [rows],
+        [None],
+        types,
+        graph.nodes[rows].partitioning,
+        "Semi join",
+        algebra.update_pattern(node),
+    )
+    return _columns(graph, once, range(width))
+
+
+def _exchanged(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
+    """A RIGHT join: the LEFT join of the sides exchanged."""
+    widths = len(node.left.schema), len(node.right.schema)
+    places = {i: widths[1] + i for i in range(widths[0])}
+    places |= {widths[0] + i: i for i in range(widths[1])}
+    mirrored = algebra.Join(
+        node.right,
+        node.left,
+        node.right_keys,
+        node.left_keys,
+        None if node.residual is None else expr.shift(node.residual, places),
+        "left",
+    )
+    below = _with_lonely(graph, mirrored, right, left)
+    return _columns(graph, below, [places[i] for i in range(sum(widths))])
+
+
+def _stage(graph: Graph, sides: Sequence[Joined], demands: Sequence[Exchange]) -> int:
+    """Return the stage in which a join of the sides runs."""
+    return max(
+        graph.nodes[side.at].stage + (graph.needs(side.at, demand, True) is not None)
+        for side, demand in zip(sides, demands, strict=True)
+    )
+
+
+def _tagged(graph: Graph, side: Joined, where: Exchange, stage: int) -> Joined:
+    """Return an input with a number behind its columns, in the stage of the join."""
+    below = graph.nodes[side.at]
+    at = graph.operator(
+        TagOperator,
+        (),
+        [side.at],
+        [where],
+        (*below.types, NUMBER),
+        where,
+        "Number",
+        below.pattern,
+        identity=("stage", stage),
+        at_least=stage,
+    )
+    return Joined(at, side.keys)
+
+
+def _lonely(graph: Graph, side: Joined, width: int, pairs: int, number: int) -> int:
+    """Return the rows of a numbered side while no pair has their number."""
+    last = len(graph.nodes[side.at].types) - 1
+    rows = _columns(graph, side.at, [*range(width), last])
+    types = graph.nodes[rows].types[:-1]
+    return graph.operator(
+        UnmatchedOperator,
+        (types,),
+        [rows, _columns(graph, pairs, [number])],
+        [None, None],
+        types,
+        graph.nodes[rows].partitioning,
+        "Rows without partner",
+        "strict",
+    )
+
+
+def _columns(graph: Graph, below: int, kept: Sequence[int]) -> int:
+    """Return some columns of a node, in any order."""
+    types = graph.nodes[below].types
+    if list(kept) == list(range(len(types))):
+        return below
+    exprs = tuple(expr.Column(i, types[i]) for i in kept)
+    return _projected(graph, below, exprs, {k: i for i, k in enumerate(kept)})
+
+
+def _filled(graph: Graph, below: int, types: Sequence[pa.DataType], first: int) -> int:
+    """Return rows of one side as rows of the join, with nulls for the other side."""
+    own = graph.nodes[below].types
+    exprs: list[Expr] = [expr.Literal(None, t) for t in types]
+    exprs[first : first + len(own)] = [expr.Column(i, t) for i, t in enumerate(own)]
+    return _projected(graph, below, tuple(exprs), {i: first + i for i in range(len(own))})
+
+
+def _projected(
+    graph: Graph, below: int, exprs: tuple[Expr, ...], places: dict[int, int]
+) -> int:
+    """Add a projection; ``places`` says where columns of its input stand in it."""
+    have = graph.nodes[below].partitioning
+    if have is not None and have.keys:
+        known = all(k in places for k in have.keys)
+        have = replace(have, keys=tuple(places[k] for k in have.keys)) if known else None
+    return graph.operator(
+        ProjectOperator,
+        (exprs,),
+        [below],
+        [None],
+        tuple(e.type for e in exprs),
+        have,
+        "Project",
+        graph.nodes[below].pattern,
+    )
