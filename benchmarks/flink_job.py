@@ -24,6 +24,7 @@ def environment() -> TableEnvironment:
     tables.get_config().set("parallelism.default", cores)
     tables.get_config().set("taskmanager.numberOfTaskSlots", cores)
     tables.get_config().set("table.local-time-zone", "UTC")
+    tables.get_config().set("pipeline.object-reuse", "true")
     return tables
 
 
