@@ -61,6 +61,8 @@ def beyond_memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]
     ample, tight, small = (found[label] for label in windows)
     if (tight.rows, tight.sum) != (ample.rows, ample.sum):
         raise SystemExit(f"memory must not change the answer, got {found}")
+    if not all(seen.resident for seen in found.values()):
+        raise SystemExit(f"the memory of Spark's Python workers must be seen, got {found}")
     kept = tight.resident - small.resident
     for label, seen in found.items():
         console.log(f"{label}: {seen.describe()}")
@@ -179,14 +181,14 @@ class Resident:
 def _workers(parent: int) -> list[int]:
     """Return the Python workers of the Spark below a process, without the daemon they come from."""
     parents: dict[int, int] = {}
-    daemons = set()
+    workers = set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(entry.name)] = int(
                 (entry / "stat").read_text().rpartition(")")[2].split()[1]
             )
-            if b"penstock.spark.daemon" in (entry / "cmdline").read_bytes():
-                daemons.add(int(entry.name))
+            if b"pyspark.worker" in (entry / "cmdline").read_bytes():
+                workers.add(int(entry.name))
         except OSError:
             continue
 
@@ -195,7 +197,7 @@ def _workers(parent: int) -> list[int]:
             process = parents.get(process, 0)
         return process == parent
 
-    return [d for d in daemons if parents.get(d) in daemons and below(d)]
+    return [w for w in workers if parents.get(w) in workers and below(w)]
 
 
 def _status(process: int) -> dict[str, int]:
