@@ -112,6 +112,33 @@ PAIRS: list[tuple[Callable[[Session], Relation], str]] = [
         "ASOF JOIN r [ROWS 2] b ON a.t >= b.t",
     ),
     (
+        lambda s: s.stream("s").window("RANGE 5").join(
+            s.stream("r").window("ROWS 2"), on="k", how="left"
+        ),
+        "SELECT a.k, a.x, a.y, a.t, b.z, b.t AS u FROM s [RANGE 5] a LEFT JOIN r [ROWS 2] b "
+        "USING (k)",
+    ),
+    (
+        lambda s: s.stream("s").window("RANGE 5").join(
+            s.stream("r").window("ROWS 2"), on="k", how="right"
+        ),
+        "SELECT b.k, a.x, a.y, a.t, b.z, b.t AS u FROM s [RANGE 5] a RIGHT JOIN r [ROWS 2] b "
+        "ON a.k = b.k",
+    ),
+    (
+        lambda s: s.stream("s").window("RANGE 5").join(
+            s.stream("r").window("ROWS 2"), on="k", how="full"
+        ),
+        "SELECT coalesce(a.k, b.k) AS k, a.x, a.y, a.t, b.z, b.t AS u FROM s [RANGE 5] a "
+        "FULL JOIN r [ROWS 2] b ON a.k = b.k",
+    ),
+    (
+        lambda s: s.stream("s").window("RANGE 5").join(
+            s.table("d"), on="l.k = r.k AND l.x > 1", how="anti"
+        ),
+        "SELECT * FROM s [RANGE 5] ANTI JOIN d ON s.k = d.k AND s.x > 1",
+    ),
+    (
         lambda s: s.view("recent").select("k").distinct(),
         "SELECT DISTINCT k FROM recent",
     ),

@@ -233,6 +233,9 @@ EXPRESSIONS: list[Expr] = [
         for n in (0, 1, 12, -1)
         for p in ("", "*", "ab", "é語")
     ),
+    call("levenshtein", "s", "u"),
+    call("levenshtein", "u", lit("Helló")),
+    *(call("levenshtein", "s", "u", n) for n in (0, 1, 3, 100)),
     call("lpad", "s", 12),
     call("rpad", "u", 3),
     call("lpad", "s", "tiny", "u"),

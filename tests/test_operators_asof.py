@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from typing import Any
 from unittest.mock import patch
@@ -30,6 +31,7 @@ TYPES = (pa.string(), pa.float64(), pa.int64())
 KEY = Column(0, pa.string(), "k")
 AT = Column(1, pa.float64(), "v")
 TIME = Column(2, pa.int64(), "t")
+MANY = max(100, int(os.environ.get("PENSTOCK_EXAMPLES", "0")))
 OPERATORS = st.sampled_from(["ge", "gt", "le", "lt"])
 KINDS = st.sampled_from(["inner", "left"])
 NUMBERS = [None, 0.0, -0.0, 1.5, 2.0, -3.0, float("nan"), float("inf"), float("-inf")]
@@ -84,7 +86,7 @@ def check(script: Script, operator: str, kind: str, keyed: bool = True) -> None:
     slices.check(make, TYPES, script, expected)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=MANY, deadline=None)
 @given(scripts(VALUES, ports=2), OPERATORS, KINDS, st.booleans())
 def test_every_snapshot_has_the_nearest_partner(script, operator, kind, keyed):
     check(script, operator, kind, keyed)
@@ -124,14 +126,15 @@ def test_keys_that_collide(script, operator, kind):
 @st.composite
 def timed(draw: Any) -> Script:
     """Rows whose third column is their own start, minus a lag of 2 at most."""
-    script = draw(scripts(st.tuples(st.sampled_from("ab"), st.just(0.0), st.integers(0, 2)), 2, 18))
+    values = st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, 1.0]), st.integers(0, 2))
+    script = draw(scripts(values, 2, 18))
     for rows in script.ports:
         for row in rows:
             row.values = (*row.values[:2], row.start - row.values[2])
     return script
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=MANY, deadline=None)
 @given(timed(), OPERATORS, KINDS, st.booleans(), st.booleans())
 def test_promises_change_nothing(script, operator, kind, left, right):
     lags = (2 if left else None, 2 if right else None)
@@ -143,6 +146,44 @@ def test_promises_change_nothing(script, operator, kind, left, right):
         return answer(script.snapshot(0, time), script.snapshot(1, time), 2, operator, kind)
 
     slices.check(make, TYPES, script, expected)
+
+
+def beat(
+    operator: str, kind: str, lag: int | None, left: list[Row], right: list[Row]
+) -> slices.Listener:
+    """Send everything at once, then a heartbeat at 5, then the end."""
+    lags = (lag, lag)
+    operation = AsofJoinOperator(TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, kind, *lags)
+    operation.open(Context(State(MemoryStorage())))
+    listener = slices.Listener()
+    for port, rows in enumerate((left, right)):
+        list(operation.receive(port, slices.batch_of(rows, TYPES)))
+    for time in (5, INF):
+        for port in (0, 1):
+            for message in operation.receive(port, Heartbeat(time)):
+                listener.take(message)
+    return listener
+
+
+def test_a_partner_that_comes_as_late_as_the_lag_allows():
+    left = [Row(("a", 0.0, 3), 3, 9)]
+    found = beat("ge", "inner", 2, left, [Row(("a", 1.0, 3), 5, INF)])
+    assert list(found.snapshot(4)) == []
+    assert list(found.snapshot(5)) == [("a", 0.0, 3, "a", 1.0, 3)]
+
+
+def test_a_tie_that_comes_as_late_as_the_lag_allows():
+    right = [Row(("a", 1.0, 3), 3, INF), Row(("a", 2.0, 3), 5, INF)]
+    found = beat("le", "inner", 2, [Row(("a", 0.0, 0), 1, 9)], right)
+    assert list(found.snapshot(4)) == [("a", 0.0, 0, "a", 1.0, 3)]
+    assert list(found.snapshot(5)) == [("a", 0.0, 0, "a", 2.0, 3)]
+
+
+def test_the_least_number_is_greater_than_none():
+    row = Row(("a", 0.0, -(2**63)), 1, 9)
+    alone = (*row.values, None, None, None)
+    assert list(beat("gt", "left", None, [row], [row]).snapshot(3)) == [alone]
+    assert list(beat("ge", "left", None, [row], [row]).snapshot(3)) == [row.values * 2]
 
 
 # How much is stored
@@ -185,6 +226,11 @@ def test_a_left_row_with_a_partner_that_outlives_it_is_not_kept():
 def test_a_lag_keeps_as_many_partners_as_it_is_long():
     sizes = stored((150, 0), 1)
     assert 300 <= max(right for _, right in sizes) <= 4 * 300
+
+
+def test_left_rows_are_let_go_as_soon_as_the_lag_of_the_right_side_is_over():
+    sizes = stored((0, 150), INF)
+    assert 200 <= max(left for left, _ in sizes) <= 2 * 300
 
 
 def test_the_first_partner_after_needs_no_older_rows():

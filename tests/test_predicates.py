@@ -147,7 +147,9 @@ def test_coordinates(
     assert type(recognised.place) is type(place)
     if isinstance(place, Band):
         assert isinstance(recognised.place, Band)
-        assert (recognised.place.low, recognised.place.high) == pytest.approx((place.low, place.high))
+        assert (recognised.place.low, recognised.place.high) == pytest.approx(
+            (place.low, place.high)
+        )
         assert recognised.place.low <= place.low
         assert recognised.place.high >= place.high
     assert texts(recognised) == (left, right)
@@ -231,9 +233,7 @@ def test_boxes(condition: str) -> None:
 
 def _pairs(recognised: Recognised) -> list[tuple[tuple[str, str], tuple[str, str]]]:
     left, right = texts(recognised)
-    return [
-        ((left[i], left[i + 1]), (right[i], right[i + 1])) for i in range(0, len(left), 2)
-    ]
+    return [((left[i], left[i + 1]), (right[i], right[i + 1])) for i in range(0, len(left), 2)]
 
 
 def test_boxes_in_three_dimensions_and_of_points() -> None:

@@ -146,9 +146,7 @@ def test_many_chunks_against_an_independent_computation(
     if side == 0:
         inputs, keys = inputs[::-1], keys[::-1]
     plan = Join(*inputs, *keys, None)
-    answers = run_local(
-        {"q": plan}, {"s": stream}, {"d": table}, cuts=7, shards=2, table_rows=250
-    )
+    answers = run_local({"q": plan}, {"s": stream}, {"d": table}, cuts=7, shards=2, table_rows=250)
     at = 0 if side == 0 else 4
     found = sorted((v[at + 1], v[3 if side else 7], a, b) for v, a, b in answers["q"])
     start = since if valid[0] is not None else np.full(rows, MIN_TIME)

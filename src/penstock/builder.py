@@ -68,15 +68,16 @@ class Relation:
         """Aggregate all rows: ``agg("COUNT(*) AS n")``."""
         return self.group_by().agg(*aggregates)
 
-    def join(self, other: Relation, on: str | None = None) -> Relation:
+    def join(self, other: Relation, on: str | None = None, how: str = "inner") -> Relation:
         """Join with another relation.
 
         ``on`` is a list of common columns, ``"city, sensor"``, or a condition in which the columns
-        of the two sides are called ``l.x`` and ``r.y``.
+        of the two sides are called ``l.x`` and ``r.y``.  ``how`` is inner, left, right, full, semi
+        or anti.
         """
         left = drop_identities(self.node, frozenset())
         right = drop_identities(other.node, frozenset())
-        return self._with(bind_join(left, right, on))
+        return self._with(bind_join(left, right, on, how))
 
     def asof_join(
         self, other: Relation, on: str | None = None, at: str = "t", how: str = "inner"

@@ -386,9 +386,7 @@ def _(node: Join, inputs: Inputs) -> Steps:
             "inner": pairs,
             "left": pairs + [a + no_right for a in left_alone],
             "right": pairs + [no_left + b for b in right_alone],
-            "full": pairs
-            + [a + no_right for a in left_alone]
-            + [no_left + b for b in right_alone],
+            "full": pairs + [a + no_right for a in left_alone] + [no_left + b for b in right_alone],
             "semi": with_partner,
             "anti": left_alone,
         }

@@ -228,6 +228,8 @@ def _farthest(*values: float) -> float:
 
 
 def _of_order(order: float, *values: float) -> float:
+    if order in (1, 2):
+        return _city_block(*values) if order == 1 else _euclid(*values)
     largest = _farthest(*values)
     if not math.isfinite(largest) or largest == 0 or math.isinf(order):
         return largest

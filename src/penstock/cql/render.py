@@ -123,6 +123,9 @@ def _call(name: str, args: tuple[Expr, ...], names: Sequence[str] | None) -> tup
             return f"{part(arg, 5)} IS NOT NULL", _COMPARISON
         case "negate", (arg,):
             return f"-{part(arg, 8)}", 7
+        case "overlaps", (a, b, c, d):
+            ends = [expr_text(e, names) for e in (a, b, c, d)]
+            return "({}, {}) OVERLAPS ({}, {})".format(*ends), _ATOM
         case "in", (arg, *items):
             listed = ", ".join(expr_text(i, names) for i in items)
             return f"{part(arg, 5)} IN ({listed})", _COMPARISON

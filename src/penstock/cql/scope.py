@@ -108,11 +108,11 @@ class Scope:
 
     def find(self, source: Source, name: Name, qualifier: Name | None, span: Span) -> ScopeColumn:
         """Return the one column that a name means, or say which ones exist."""
-        if self.outer is not None and not self._knows(name, qualifier):
-            if self.outer._knows(name, qualifier):
-                if self.refusal:
-                    source.fail(self.refusal, span)
-                return self.outer.find(source, name, qualifier, span)
+        outer = self.outer
+        if outer and not self._knows(name, qualifier) and outer._knows(name, qualifier):
+            if self.refusal:
+                source.fail(self.refusal, span)
+            return outer.find(source, name, qualifier, span)
         among = self.columns if qualifier is None else self.of_item(source, qualifier)
         found = [
             c

@@ -184,9 +184,7 @@ class SelectBinder:
             plan = restrict(self.source, plan, condition, values, partners, self.facts)
         return plan, scope
 
-    def _asof(
-        self, chain: Chain, item: FromItem, node: Node, before: Scope, own: Scope
-    ) -> None:
+    def _asof(self, chain: Chain, item: FromItem, node: Node, before: Scope, own: Scope) -> None:
         """Join an item with everything since the last comma, each row with its nearest partner."""
         first = chain.tree
         local = {i: i - first for i in range(first, chain.width + len(node.schema))}

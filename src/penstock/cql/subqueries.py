@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from penstock.algebra import Aggregate, Filter, Node
+from penstock.algebra import Aggregate, Filter, Node, Project
 from penstock.cql.chains import attach
 from penstock.cql.source import Source
 from penstock.cql.syntax import Query, Scalar, Span, span_of
@@ -174,9 +174,10 @@ def _may_be_null(expr: Expr, known: set[Expr]) -> bool:
 
 def _counts(node: Node, expr: Expr) -> bool:
     """Whether an expression is the COUNT of an aggregation."""
+    while isinstance(node, Project) and isinstance(expr, Column):
+        expr = node.exprs[expr.index]
+        node = node.input
     if not isinstance(node, Aggregate) or not isinstance(expr, Column):
         return False
     at = expr.index - len(node.keys)
     return at >= 0 and node.aggregates[at].name in ("count", "count_distinct")
-
-

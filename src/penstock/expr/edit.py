@@ -120,7 +120,12 @@ def _within(a: Characters, b: Characters, bound: int) -> I64:
     for i in range(1, int(a.length.max(initial=0)) + 1):
         active = int(np.searchsorted(-a.length, -i, "right"))
         if active < len(where):
-            a, b, where, row = a.take(slice(active)), b.take(slice(active)), where[:active], row[:active]
+            a, b, where, row = (
+                a.take(slice(active)),
+                b.take(slice(active)),
+                where[:active],
+                row[:active],
+            )
         j = i + shift
         position = b.first[:, None] + (np.clip(j, 1, None) - 1)
         np.minimum(position, len(b.points) - 1, out=position)

@@ -8,12 +8,14 @@ their shards are random, so a hot range is spread over the shards as soon as it 
 cells.
 
 Cell numbers ascend with the coordinate, also where they are rounded, so the cells between the two
-ends of a reach hold everything in it.  The ends of a reach of floating numbers are moved outwards
-by a few units in the last place.  NaN is greater than every number, as in every comparison.
+ends of a reach hold everything in it.  Integers and times are exact; the ends of a reach of
+floating numbers are moved outwards by a few units in the last place.  NaN is greater than every
+number, as in every comparison.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -29,7 +31,13 @@ from penstock.model import I64, Mask, to_mask, to_numpy
 _FARTHEST = 2.0**62
 """Cells are numbered up to here; what lies beyond shares the outermost one."""
 
-_ROUNDING = 2.0**-48
+_MOST_CELLS = 3
+"""Cells in one dimension; a row that reaches more is sent to every shard.
+
+That happens to floating numbers so large that their rounding is wider than a cell.
+"""
+
+_ROUNDING = 2.0**-50
 """A few units in the last place, as a part of a number."""
 
 
@@ -57,14 +65,16 @@ def reached(
     """
     firsts, lasts, spans = [], [], []
     usable: Mask = np.ones(rows, bool)
+    vague: Mask = np.zeros(rows, bool)
     for column, width, down, up in zip(columns, widths, below, above, strict=True):
         numbers, null = _numbers(column)
         if null is not None:
             usable &= ~null
         first, last = (_cell(end, width) for end in _reach(numbers, down, up))
+        vague |= last - first >= _MOST_CELLS
         firsts.append(first)
         lasts.append(last)
-        spans.append(int((last - first)[usable].max(initial=0)) + 1)
+        spans.append(min(int((last - first).max(initial=0)) + 1, _MOST_CELLS))
     touched = np.zeros((rows, shards), bool)
     for steps in product(*(range(span) for span in spans)):
         corner = [
@@ -72,6 +82,7 @@ def reached(
             for first, last, step in zip(firsts, lasts, steps, strict=True)
         ]
         touched[np.arange(rows), hash_columns(corner, rows).shard(shards)] = True
+    touched[vague] = True
     touched[~usable] = False
     return touched
 
@@ -81,27 +92,39 @@ def _numbers(column: pa.Array) -> tuple[npt.NDArray[Any], Mask | None]:
     null = None
     if column.null_count:
         null = to_mask(pc.is_null(column))
-        column = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(column.type))
+        values = [None, column.buffers()[1]]  # whatever stands where it is null
+        column = pa.Array.from_buffers(column.type, len(column), values, 0, column.offset)
     numbers = to_numpy(column)
     return numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64), null
 
 
 def _reach(
     numbers: npt.NDArray[Any], below: float, above: float
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the ends of the reach as floating numbers, never too near."""
-    middle = numbers.astype(np.float64)
-    low, high = middle - below, middle + above
-    low -= (np.abs(middle) + abs(below)) * _ROUNDING
-    high += (np.abs(middle) + abs(above)) * _ROUNDING
-    if numbers.dtype.kind == "f":
-        far = ~np.isfinite(middle)
-        low[far], high[far] = middle[far], middle[far]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the ends of the reach, never too near."""
+    if numbers.dtype.kind == "i":
+        return _moved(numbers, -math.ceil(below)), _moved(numbers, math.ceil(above))
+    with np.errstate(all="ignore"):
+        low = numbers - below - (np.abs(numbers) + abs(below)) * _ROUNDING
+        high = numbers + above + (np.abs(numbers) + abs(above)) * _ROUNDING
+    far = ~np.isfinite(numbers)
+    low[far], high[far] = numbers[far], numbers[far]
     return low, high
+
+
+def _moved(numbers: I64, by: int) -> I64:
+    """Return integers moved by a number; what would be too large stays the largest."""
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    by = max(least, min(by, most))
+    kept = np.minimum(numbers, most - by) if by > 0 else np.maximum(numbers, least - by)
+    return kept + np.int64(by)
 
 
 def _cell(numbers: npt.NDArray[Any], width: float) -> I64:
     """Return the number of the cell of each coordinate."""
+    if numbers.dtype.kind == "i":
+        whole: I64 = np.floor_divide(numbers, np.int64(min(max(math.ceil(width), 1), 2**62)))
+        return whole
     with np.errstate(all="ignore"):
         cell = np.floor(numbers / width)
     cell = np.where(np.isnan(cell), _FARTHEST, np.clip(cell, -_FARTHEST, _FARTHEST))

@@ -5,9 +5,10 @@ expressions so that ``left OPERATOR right`` is ``value <= bound`` and the neares
 with the greatest value; ties go to the greatest row by all columns.
 
 In a slice the left rows that are *touched* are looked at: the new ones, and of the stored ones
-those that die, whose partner dies, or for which a right row was born.  `kernels.nearest.nearest`
-gives their partners from instant to instant.  A result whose end is not known when the slice ends
-gets a holder, and its left row is stored with it until the next time it is touched.
+those that die, whose partner dies, for which a right row was born, or for which from now on none
+will be.  `kernels.nearest.nearest` gives their partners from instant to instant.  A result whose
+end is not known when the slice ends gets a holder, and its left row is stored with it until the
+next time it is touched.
 
 What need not be stored, given bounds on what is still to come (`_future`):
 
@@ -164,7 +165,9 @@ class AsofJoinOperator(SlicedOperator):
         if self._keeps_all and len(alone):
             nothing = [pa.nulls(len(alone), t) for t in self.input_types[1]]
             yield alone.with_columns((*alone.columns, *nothing))
-        left = _Left.concat([*self._touched(new, told, until), _Left.new(fresh, keys, bound)])
+        left = _Left.concat(
+            [*self._touched(new, told, since, until), _Left.new(fresh, keys, bound)]
+        )
         slabs = [slab for slab in self._right.slabs if slab.stats["last"] > since]
         slabs += [new] if new is not None else []
         kept: list[_Left] = []
@@ -197,12 +200,16 @@ class AsofJoinOperator(SlicedOperator):
         code, keys, _ = group_codes(columns, len(rows))
         return rows, keys.take(code), number, others
 
-    def _touched(self, new: Slab | None, told: Ends, until: int) -> Iterator[_Left]:
-        """Take the stored left rows out whose partner may change in this slice."""
+    def _touched(self, new: Slab | None, told: Ends, since: int, until: int) -> Iterator[_Left]:
+        """Take the stored left rows out whose partner may change in this slice, or no more."""
+        before, after = self._future(1, since)[0], self._future(1, until)[0]
         for slab in self._left.slabs:
             touched = np.zeros(len(slab), bool)
+            if slab.stats["greatest"] >= before and slab.stats["least"] < after:
+                bound = slab.numbers("_value")
+                touched = (bound >= before) & (bound < after)
             if slab.stats["alarm"] < until:
-                touched = slab.numbers("_end") < until
+                touched |= slab.numbers("_end") < until
                 touched |= slab.numbers("partner_end") < until
             if slab.stats["open"] and len(told):
                 touched |= told.lookup(slab.numbers("_holder")) < INF

@@ -8,13 +8,13 @@ output holds the row at every ``t`` of its validity with ``n(t) = 0``.
 ``n`` is a step function: +1 where a pair starts, -1 where it ends.  A slice looks only at the rows
 that something happened to.  Of each live row the state keeps, under its number,
 
-* ``counts``: how many pairs it has now, the holder of its open output row (0: none), and whether
-  the row itself has a holder;
+* ``counts``: how many pairs it has now, and the holder of its open output row (0: none);
 * ``values``: its columns and its end, for when its last partner dies.
 
 An output row ends with its input row or with the next pair, whichever is earlier; so it carries the
 end of the input row as its bound, and a holder that is told when a pair comes.  When an input row
-without a holder ends, nothing is told: the bound has said it.
+without a holder ends, nothing needs to happen: the bound has said it, and what its pairs do at that
+instant does not matter any more.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ import pyarrow as pa
 from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import Steps, integers, match_copies, order_events
 from penstock.kernels.keys import Keys
-from penstock.model import I64, Batch, Ends, Mask, to_mask, to_numpy
+from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
-from penstock.operators.tag import NUMBER
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 
-
-_COUNTS = (pa.int64(), pa.int64(), pa.bool_())
-"""The columns of ``counts``: pairs, holder, whether the row is held."""
+_NUMBER = pa.int64()
+_COUNTS = (pa.int64(), pa.int64())
+"""The columns of ``counts``: pairs, holder."""
 
 _WIDEST = 16
 """Up to this span per number, a table of the whole span is cheaper than sorting the numbers."""
@@ -48,15 +47,16 @@ class UnmatchedOperator(SlicedOperator):
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
-        super().__init__(((*types, NUMBER), (NUMBER,)))
+        super().__init__(((*types, _NUMBER), (_NUMBER,)))
 
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging
-        types = self.input_types[0][:-1]
-        self._rows_alive = Lifetimes(state, "rows", [NUMBER], merging, keep_forever=False)
-        self._pairs_alive = Lifetimes(state, "pairs", [NUMBER], merging, keep_forever=False)
+        self._kept = (*self.input_types[0][:-1], pa.int64())
+        row = (_NUMBER, pa.bool_())
+        self._rows_alive = Lifetimes(state, "rows", row, merging, keep_forever=False)
+        self._pairs_alive = Lifetimes(state, "pairs", [_NUMBER], merging, keep_forever=False)
         self._counts = KeyedState(state, "counts", _COUNTS, merging)
-        self._values = KeyedState(state, "values", [*types, pa.int64()], merging)
+        self._values = KeyedState(state, "values", self._kept, merging)
 
     def save(self) -> None:
         for shelf in (self._rows_alive, self._pairs_alive, self._counts, self._values):
@@ -66,28 +66,66 @@ class UnmatchedOperator(SlicedOperator):
         self, rows: list[Batch], ends: list[Ends], since: int, until: int
     ) -> Iterator[Batch | Ends]:
         new, pairs = (without_ghosts(r, e) for r, e in zip(rows, ends, strict=True))
-        gone = self._rows_alive.turn(new.with_columns(new.columns[-1:]), ends[0], until)
+        held = pa.array(new.holder != 0)
+        gone = self._rows_alive.turn(new.with_columns((new.columns[-1], held)), ends[0], until)
         parted = self._pairs_alive.turn(pairs, ends[1], until)
-        events = (new, pairs, gone, parted)
-        numbers = np.concatenate([to_numpy(b.columns[-1]) for b in events])
-        touched, code = _dense(numbers)
-        count = len(touched)
-        if count == 0:
+        parts = (new.columns[-1], pairs.columns[0], gone.columns[0], parted.columns[0])
+        numbers, code = _dense(np.concatenate([to_numpy(c) for c in parts]))
+        if len(numbers) == 0:
             return
-        times = (np.zeros(count, np.int64), new.start, pairs.start, gone.end, parted.end)
-        steps = order_events(np.concatenate((np.arange(count), code)), np.concatenate(times), count)
-        fresh = np.full(count, -1, np.int64)  # where a touched row stands among the new ones
-        fresh[code[: len(new)]] = np.arange(len(new))
-        found, partners, holder, held = self._known(touched, fresh, new)
-        sizes = [len(b) for b in events]
+        codes = np.split(code, np.cumsum([len(c) for c in parts])[:-1])
+        over = np.full(len(numbers), INF, np.int64)
+        over[codes[2]] = gone.end
+        told = np.flatnonzero(to_mask(gone.columns[1]))
+        early = np.flatnonzero(parted.end < over[codes[3]])
+        events = (
+            (codes[0], new.start),
+            (codes[1], pairs.start),
+            (codes[2][told], gone.end[told]),
+            (codes[3][early], parted.end[early]),
+        )
+        yield from self._turn(numbers, events, new, over, until)
+        self._forget(numbers, codes)
+
+    def _turn(
+        self,
+        numbers: I64,
+        events: Sequence[tuple[I64, I64]],
+        new: Batch,
+        over: I64,
+        until: int,
+    ) -> Iterator[Batch | Ends]:
+        """Follow the rows that something happened to through the slice.
+
+        ``events`` are codes and times: of new rows, new pairs, deaths of held rows, and deaths of
+        pairs before that of their row.  ``over`` is the end of each row that died.
+        """
+        touched = np.zeros(len(numbers), bool)
+        for code, _ in events:
+            touched[code] = True
+        rank = np.cumsum(touched) - 1
+        here = np.flatnonzero(touched)
+        if len(here) == 0:
+            return
+        numbers, over = numbers[here], over[here]
+        codes = [rank[code] for code, _ in events]
+        count = len(here)
+        times = (np.zeros(count, np.int64), *(time for _, time in events))
+        steps = order_events(
+            np.concatenate((np.arange(count), *codes)), np.concatenate(times), count
+        )
+        fresh = np.full(count, -1, np.int64)  # where a row stands among the new ones
+        fresh[codes[0]] = np.arange(len(new))
+        found, partners, holder = self._known(numbers, fresh)
+        sizes = [len(code) for code in codes]
         alive = _running(steps, found.astype(np.int64), (1, 0, -1, 0), sizes)
         matched = _running(steps, partners, (0, 1, 0, -1), sizes)
         copies = match_copies(steps, ((alive > 0) & (matched == 0)).astype(np.int64))
         dead = copies.dead_code
-        tell = (holder[dead] != 0) & (held[dead] | (alive[copies.dead_step] > 0))
+        tell = holder[dead] != 0
         if tell.any():
             yield Ends.of(holder[dead[tell]], steps.time[copies.dead_step[tell]])
-        columns, bound = self._content(touched, fresh, new, copies.born_code)
+        columns, bound = self._content(numbers, fresh, new, copies.born_code)
         known = copies.born_until >= 0
         end = np.where(known, steps.time[copies.born_until], bound)
         open_ = ~known & (end > until)
@@ -97,55 +135,52 @@ class UnmatchedOperator(SlicedOperator):
             yield Batch(columns, steps.time[copies.born_step], end, made)
         holder[dead] = 0
         holder[copies.born_code[open_]] = made[open_]
-        last = steps.finish - 1
-        kept = alive[last] > 0
-        changed = np.flatnonzero(kept | found)
-        state = [pa.array(c[changed]) for c in (matched[last], holder, held)]
-        self._counts.put(_keys(touched[changed]), state, kept[changed])
-        self._keep_values(touched, fresh, new, found, kept)
+        kept = np.flatnonzero(over == INF)
+        state = (matched[steps.finish - 1], holder)
+        self._counts.put(_keys(numbers[kept]), [pa.array(c[kept]) for c in state])
+        some = kept[fresh[kept] >= 0]
+        at = pa.array(fresh[some])
+        values = [c.take(at) for c in (*new.columns[:-1], pa.array(new.end))]
+        self._values.put(_keys(numbers[some]), values)
 
-    def _known(self, touched: I64, fresh: I64, new: Batch) -> tuple[Mask, I64, I64, Mask]:
-        """Return which rows are old, and what is known of each touched row before the slice."""
-        found = np.zeros(len(touched), bool)
-        partners, holder = (np.zeros(len(touched), np.int64) for _ in range(2))
-        held = new.holder[fresh] != 0 if len(new) else np.zeros(len(touched), bool)
+    def _forget(self, numbers: I64, codes: Sequence[I64]) -> None:
+        """Remove the rows that died, but for those that were never written."""
+        old = np.ones(len(numbers), bool)
+        old[codes[0]] = False
+        gone = codes[2][old[codes[2]]]
+        keys = _keys(np.sort(numbers[gone]))
+        for shelf, types in ((self._counts, _COUNTS), (self._values, self._kept)):
+            nothing = [pa.nulls(len(keys), t) for t in types]
+            shelf.put(keys, nothing, np.zeros(len(keys), bool))
+
+    def _known(self, numbers: I64, fresh: I64) -> tuple[Mask, I64, I64]:
+        """Return which rows are old, and the number of pairs and the holder of each."""
+        found = np.zeros(len(numbers), bool)
+        partners, holder = (np.zeros(len(numbers), np.int64) for _ in range(2))
         old = np.flatnonzero(fresh < 0)
-        found[old], columns = self._counts.get(_keys(touched[old]))
-        partners[old], holder[old] = integers(columns[0]), integers(columns[1])
-        held[old] = to_mask(columns[2])
-        return found, partners, holder, held
+        found[old], columns = self._counts.get(_keys(numbers[old]))
+        partners[old], holder[old] = (integers(c) for c in columns)
+        return found, partners, holder
 
     def _content(
-        self, touched: I64, fresh: I64, new: Batch, code: I64
+        self, numbers: I64, fresh: I64, new: Batch, code: I64
     ) -> tuple[tuple[pa.Array, ...], I64]:
-        """Return the columns and the ends of touched rows, new or from the state."""
+        """Return the columns and the ends of rows, new or from the state."""
         at = fresh[code]
         old = np.flatnonzero(at < 0)
         columns = [*new.columns[:-1], pa.array(new.end)]
         if len(old):
             missing, place = np.unique(code[old], return_inverse=True)
             at[old] = len(new) + place
-            _, kept = self._values.get(_keys(touched[missing]))
+            _, kept = self._values.get(_keys(numbers[missing]))
             columns = [pa.concat_arrays(pair) for pair in zip(columns, kept, strict=True)]
         index = pa.array(at)
         taken = [c.take(index) for c in columns]
         return tuple(taken[:-1]), to_numpy(taken[-1])
 
-    def _keep_values(
-        self, touched: I64, fresh: I64, new: Batch, found: Mask, kept: Mask
-    ) -> None:
-        """Write the rows that are new, and remove those that are gone."""
-        some = np.flatnonzero(kept & (fresh >= 0))
-        rows = pa.array(fresh[some])
-        columns = [*new.columns[:-1], pa.array(new.end)]
-        self._values.put(_keys(touched[some]), [c.take(rows) for c in columns])
-        gone = np.flatnonzero(found & ~kept)
-        nothing = [pa.nulls(len(gone), c.type) for c in columns]
-        self._values.put(_keys(touched[gone]), nothing, np.zeros(len(gone), bool))
-
 
 def _running(steps: Steps, before: I64, changes: Sequence[int], sizes: Sequence[int]) -> I64:
-    """Return a count at every step, from what it was before and its change in each kind of event."""
+    """Return a count at every step: what it was before, and its change by each kind of event."""
     return steps.running(np.concatenate((before, np.repeat(changes, sizes)))[steps.order])
 
 

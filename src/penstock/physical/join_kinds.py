@@ -7,8 +7,8 @@ join, so the pairs carry it.  From the pairs,
 * the rows with a partner are the pairs' own columns, each number once (`DistinctOperator`).
 
 LEFT is the pairs and the left rows without a partner, RIGHT the same with the sides exchanged, FULL
-has both kinds of lonely rows.  Nothing is exchanged between the join and what follows it: a numbered
-row stands in one shard and meets all its partners there.
+has both kinds of lonely rows.  Nothing is exchanged between the join and what follows it: a
+numbered row stands in one shard and meets all its partners there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.operators.tag import NUMBER, TagOperator
 from penstock.operators.union import UnionOperator
 from penstock.operators.unmatched import UnmatchedOperator
 from penstock.physical.graph import Graph
-from penstock.physical.joins import Joined, distributions, join
+from penstock.physical.joins import Joined, distributions, exchanged, join
 from penstock.physical.plan import Exchange
 
 
@@ -53,8 +53,8 @@ def _with_lonely(graph: Graph, node: algebra.Join, left: Joined, right: Joined) 
         sides[i] = _tagged(graph, sides[i], demands[i], stage)
     ends = [len(graph.nodes[side.at].types) for side in sides]
     numbers = [ends[0] - 1, ends[0] + ends[1] - 1]
-    kept = [numbers[i] for i in followed]
-    pairs = join(graph, replace(node, kind="inner"), sides[0], sides[1], demands, kept)
+    inner = replace(node, kind="inner")
+    pairs = join(graph, inner, sides[0], sides[1], demands, [numbers[i] for i in followed])
     widths = len(node.left.schema), len(node.right.schema)
     lonely = [
         _lonely(graph, sides[i], widths[i], pairs, sum(widths) + place)
@@ -115,7 +115,7 @@ def _exchanged(graph: Graph, node: algebra.Join, left: Joined, right: Joined) ->
         None if node.residual is None else expr.shift(node.residual, places),
         "left",
     )
-    below = _with_lonely(graph, mirrored, right, left)
+    below = _with_lonely(graph, mirrored, *exchanged(left, right))
     return _columns(graph, below, [places[i] for i in range(sum(widths))])
 
 
@@ -142,7 +142,7 @@ def _tagged(graph: Graph, side: Joined, where: Exchange, stage: int) -> Joined:
         identity=("stage", stage),
         at_least=stage,
     )
-    return Joined(at, side.keys)
+    return replace(side, at=at)
 
 
 def _lonely(graph: Graph, side: Joined, width: int, pairs: int, number: int) -> int:
@@ -179,9 +179,7 @@ def _filled(graph: Graph, below: int, types: Sequence[pa.DataType], first: int) 
     return _projected(graph, below, tuple(exprs), {i: first + i for i in range(len(own))})
 
 
-def _projected(
-    graph: Graph, below: int, exprs: tuple[Expr, ...], places: dict[int, int]
-) -> int:
+def _projected(graph: Graph, below: int, exprs: tuple[Expr, ...], places: dict[int, int]) -> int:
     """Add a projection; ``places`` says where columns of its input stand in it."""
     have = graph.nodes[below].partitioning
     if have is not None and have.keys:

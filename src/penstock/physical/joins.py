@@ -1,28 +1,110 @@
-"""Joins to physical operators: how the inputs are distributed, and which operator joins them."""
+"""Joins to physical operators: how the inputs are distributed, and which operator joins them.
+
+With keys, equal keys meet in one shard.  Without, each left row has one shard that owns it, and
+right rows are copied to every shard in which they may have a partner: so every pair is made exactly
+once, and all partners of a left row are where the row is.
+
+* A condition that bounds differences at both ends (a band, points that are near) cuts space into
+  cells a few times as wide as its reach: right rows go to one shard, near a border to two or more.
+* For any other condition the left rows are owned by their hash and right rows go to all shards.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
+from penstock.kernels.places import EQUAL, Anywhere, Band, Equal, EqualBand, Near, Place
 from penstock.operators.join import JoinOperator
 from penstock.operators.project import ProjectOperator
 from penstock.physical.graph import Graph, aligned, translate, usable
-from penstock.physical.plan import SINGLE, Exchange
+from penstock.physical.plan import COPIES, OWNED, SINGLE, Cells, Exchange
+from penstock.physical.predicates import Recognised, recognise, sharpened
+
+_COPYING_KINDS = ("inner", "left", "right", "semi", "anti")
+"""Kinds that follow the rows of one side only, which is the owned one."""
+
+_CELLS_PER_REACH = (16.0, 8.0)
+"""Widths of cells, in widths of the reach, in one and in two dimensions.
+
+A right row is copied with probability 1/16 in one dimension and about 1/4 in two.
+"""
 
 
 @dataclass(frozen=True)
 class Joined:
     """A lowered input of a join: its position in the graph, and the columns that are its keys.
 
-    Computed keys stand behind the columns of the logical node.
+    Computed keys stand behind the columns of the logical node.  Without equality the keys are the
+    coordinates that decide about the shard; ``coordinates`` are all that the ``place`` compares.
+    ``copied``: rows of the right side may stand in several shards.
     """
 
     at: int
     keys: tuple[int, ...]
+    place: Place = EQUAL
+    coordinates: tuple[Expr, ...] = ()
+    copied: bool = False
+    label: str = "Join"
+
+    @property
+    def by_key(self) -> bool:
+        """Whether partners have equal keys."""
+        return isinstance(self.place, Equal | EqualBand)
+
+
+def prepared(graph: Graph, node: algebra.Join, left: int, right: int) -> tuple[Joined, Joined]:
+    """Return the inputs of a join, both lowered already, with their keys or coordinates."""
+    found = Recognised(Anywhere())
+    if graph.config["join.index"]:
+        found = recognise(node.residual, len(node.left.schema))
+    if node.left_keys:
+        keys = node.left_keys, node.right_keys
+        if isinstance(found.place, Band):
+            place, label = EqualBand(found.place), f"{found.label}, by key"
+            found = Recognised(place, keys[0] + found.left, keys[1] + found.right, label)
+        else:
+            found = Recognised(EQUAL, *keys, "Join")
+    else:
+        dimensions = _dimensions(found.place)
+        keys = found.left[:dimensions], found.right[:dimensions]
+    copied = node.kind in _COPYING_KINDS
+    sides = []
+    for at, own, coordinates in zip((left, right), keys, (found.left, found.right), strict=True):
+        wide, positions = with_key_columns(graph, at, own)
+        types = graph.nodes[wide].types
+        as_columns = tuple(expr.Column(k, types[k]) for k in positions)
+        rest = coordinates[len(positions) :]
+        sides.append(Joined(wide, positions, found.place, as_columns + rest, copied, found.label))
+    return sides[0], sides[1]
+
+
+def exchanged(left: Joined, right: Joined) -> tuple[Joined, Joined]:
+    """Return the inputs of the same join with its sides exchanged."""
+    place = left.place
+    if isinstance(place, Band):
+        place = _negative(place)
+    elif isinstance(place, EqualBand):
+        place = EqualBand(_negative(place.band))
+    return replace(right, place=place), replace(left, place=place)
+
+
+def _negative(band: Band) -> Band:
+    return Band(-band.high + 0.0, -band.low + 0.0)
+
+
+def _dimensions(place: Place) -> int:
+    """Return how many coordinates cut space into cells; 0 if there is no grid for the place."""
+    match place:
+        case Band(low, high) if math.isfinite(low) and math.isfinite(high):
+            return 1
+        case Near(widths):
+            return min(2, len(widths))
+    return 0
 
 
 def join(
@@ -40,25 +122,29 @@ def join(
     types = [graph.nodes[side.at].types for side in (left, right)]
     widths = len(node.left.schema), len(node.right.schema)
     demands = demands or distributions(graph, left, right)
-    where = demands[0]
-    key_exprs = [
-        tuple(expr.Column(k, columns[k]) for k in side.keys)
-        for columns, side in zip(types, (left, right), strict=True)
-    ]
+    where = demands[0] if demands[0].kind in ("hash", "single") else None
     wide = len(types[0]) > widths[0] or len(types[1]) > widths[1]
-    residual = node.residual
+    residual = None if node.residual is None else sharpened(node.residual)
     if residual is not None and wide:
         moved = {i: i for i in range(widths[0])}
         moved |= {widths[0] + i: len(types[0]) + i for i in range(widths[1])}
         residual = expr.shift(residual, moved)
+    coordinates = [side.coordinates for side in (left, right)]
+    named: tuple[Place, ...] = (left.place,)
+    if left.place == EQUAL:
+        named = ()
+        coordinates = [
+            tuple(expr.Column(k, columns[k]) for k in side.keys)
+            for columns, side in zip(types, (left, right), strict=True)
+        ]
     joined = graph.operator(
         JoinOperator,
-        (*types, *key_exprs, residual),
+        (*types, *coordinates, residual, *named),
         [left.at, right.at],
         demands,
         types[0] + types[1],
         where,
-        "Join" if left.keys else "Join without keys",
+        left.label,
         algebra.update_pattern(node),
     )
     if not wide:
@@ -67,8 +153,9 @@ def join(
     both = types[0] + types[1]
     columns = tuple(expr.Column(i, both[i]) for i in kept)
     place = {k: i for i, k in enumerate(kept)}
-    visible = where.kind != "hash" or all(k in place for k in where.keys)
-    then = replace(where, keys=tuple(place[k] for k in where.keys)) if visible else None
+    then = None
+    if where is not None and all(k in place for k in where.keys):
+        then = replace(where, keys=tuple(place[k] for k in where.keys))
     return graph.operator(
         ProjectOperator,
         (columns,),
@@ -82,12 +169,14 @@ def join(
 
 
 def distributions(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
-    """Return how both inputs must be distributed so that equal keys meet."""
-    if not left.keys:
-        return [SINGLE, SINGLE]
+    """Return how both inputs must be distributed so that partners meet."""
     have_left = graph.nodes[left.at].partitioning
     have_right = graph.nodes[right.at].partitioning
     if have_left == SINGLE and have_right == SINGLE:
+        return [SINGLE, SINGLE]
+    if not left.by_key:
+        return _without_keys(left, right)
+    if not left.keys:
         return [SINGLE, SINGLE]
     if aligned(have_left, left.keys, have_right, right.keys):
         assert have_left is not None
@@ -100,6 +189,27 @@ def distributions(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
         assert have_right is not None
         return [Exchange("hash", translate(have_right.keys, right.keys, left.keys)), have_right]
     return [Exchange("hash", left.keys), Exchange("hash", right.keys)]
+
+
+def _without_keys(left: Joined, right: Joined) -> list[Exchange]:
+    """Return where left rows are owned, and where right rows are copied to."""
+    if not left.copied:
+        return [SINGLE, SINGLE]
+    below: tuple[float, ...]
+    above: tuple[float, ...]
+    match left.place:
+        case Band(low, high) if left.keys:
+            below, above = (high,), (-low,)
+        case Near(widths) if left.keys:
+            below = above = widths[: len(left.keys)]
+        case _:
+            return [OWNED, COPIES]
+    factor = _CELLS_PER_REACH[len(below) - 1]
+    cells = tuple((b + a) * factor or 1.0 for b, a in zip(below, above, strict=True))
+    return [
+        Cells("cells", left.keys, cells),
+        Cells("cells", right.keys, cells, below, above),
+    ]
 
 
 def with_key_columns(

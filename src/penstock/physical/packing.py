@@ -17,7 +17,10 @@ import pyarrow as pa
 from penstock.config import Config
 from penstock.errors import DataError
 from penstock.expr.arrow import evaluate_mask
+from penstock.expr.nodes import columns_of
 from penstock.model import I64, INF, MIN_TIME, Batch, Mask, Message, one_array, to_numpy
+from penstock.operators.filter import FilterOperator
+from penstock.operators.project import ProjectOperator
 from penstock.operators.row_window import RowWindowOperator
 from penstock.physical.fragment import Fragment
 from penstock.physical.parcels import Parcel, address, announce
@@ -187,6 +190,31 @@ class TablePacker:
 
     def _send(self, channel: int, message: Message) -> None:
         self._parcels.extend(_addressed(self.plan, channel, message, self._shards, self._with_seq))
+
+
+def columns_read(plan: PhysicalPlan, source: int) -> frozenset[int]:
+    """Return the columns of a stream or table that are needed to pack what one source sends."""
+    columns = _source(plan, source).columns
+    return frozenset(columns[c] for c in _read_of(plan, source))
+
+
+def _read_of(plan: PhysicalPlan, at: int) -> frozenset[int]:
+    """Return the columns of a node that leave the packing stage or decide what leaves it."""
+    read: set[int] = set()
+    every = range(len(plan.nodes[at].types))
+    for consumer, node in enumerate(plan.nodes):
+        for source in node.inputs:
+            if source.producer != at:
+                continue
+            if source.channel is not None or node.operator not in (FilterOperator, ProjectOperator):
+                return frozenset(every)
+            if node.operator is ProjectOperator:
+                wanted = frozenset().union(*(columns_of(e) for e in node.arguments[0]))
+            else:
+                wanted = columns_of(node.arguments[0]) | _read_of(plan, consumer)
+            picked = source.columns or every
+            read |= {picked[c] for c in wanted}
+    return frozenset(read)
 
 
 def _times(columns: list[pa.Array], column: int | None, default: int, rows: int) -> I64:

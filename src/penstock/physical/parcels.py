@@ -116,9 +116,7 @@ def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, 
         return
     keys = [batch.columns[k] for k in exchange.keys]
     if isinstance(exchange, Cells) and exchange.below:
-        touched = reached(
-            keys, exchange.widths, exchange.below, exchange.above, len(batch), shards
-        )
+        touched = reached(keys, exchange.widths, exchange.below, exchange.above, len(batch), shards)
         for shard in range(shards):
             index = np.flatnonzero(touched[:, shard])
             if len(index):

@@ -7,7 +7,7 @@ must be distributed, and so where exchanges stand, is the business of `penstock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
@@ -31,7 +31,7 @@ from penstock.optimizer.nameless import canonical
 from penstock.physical.asof import asof_join
 from penstock.physical.graph import Graph, after, all_columns, reachable, relaxed
 from penstock.physical.join_kinds import join_of_kind
-from penstock.physical.joins import Joined, with_key_columns
+from penstock.physical.joins import Joined, prepared, with_key_columns
 from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
 
 
@@ -141,9 +141,9 @@ def _(node: algebra.Project, planner: Planner) -> int:
     have = planner.nodes[below].partitioning
     kept = {e.index: i for i, e in reversed(list(enumerate(node.exprs)))
             if isinstance(e, expr.Column)}  # fmt: skip
-    if have is not None and have.kind == "hash":
+    if have is not None and have.keys:
         known = all(k in kept for k in have.keys)
-        have = Exchange("hash", tuple(kept[k] for k in have.keys)) if known else None
+        have = replace(have, keys=tuple(kept[k] for k in have.keys)) if known else None
     return planner.stateless(
         ProjectOperator,
         (node.exprs,),
@@ -157,9 +157,8 @@ def _(node: algebra.Project, planner: Planner) -> int:
 
 @lower.register
 def _(node: algebra.Join, planner: Planner) -> int:
-    left, left_keys = with_key_columns(planner, planner.lower(node.left), node.left_keys)
-    right, right_keys = with_key_columns(planner, planner.lower(node.right), node.right_keys)
-    return join_of_kind(planner, node, Joined(left, left_keys), Joined(right, right_keys))
+    sides = prepared(planner, node, planner.lower(node.left), planner.lower(node.right))
+    return join_of_kind(planner, node, *sides)
 
 
 @lower.register

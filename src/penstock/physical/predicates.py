@@ -35,29 +35,42 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import permutations
-from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError
-from penstock.expr.arrow import cannot_fail, evaluate
-from penstock.expr.casts import never_fails
-from penstock.expr.nodes import Call, Cast, Column, Expr, Literal, children, columns_of, shift
+from penstock.expr.nodes import (
+    Call,
+    Cast,
+    Column,
+    Expr,
+    Literal,
+    columns_of,
+    rewrite,
+    shift,
+)
 from penstock.expr.types import (
     BIGINT,
+    BOOLEAN,
     DATE,
     DOUBLE,
-    FLOAT,
-    is_floating,
-    is_integer,
+    INT,
     is_numeric,
     is_temporal,
 )
 from penstock.kernels.places import Anywhere, Band, Boxes, Edit, Near, Overlap, Place
 from penstock.model import TIMESTAMP
-
-_ROUNDING = Fraction(1, 2**50)
-"""A few roundings of a DOUBLE, as a part of the number."""
+from penstock.physical.sums import (
+    BOTH,
+    LEFT,
+    NONE,
+    RIGHT,
+    ROUNDING,
+    Sum,
+    Sums,
+    plus_constant,
+    tame,
+    tightened,
+)
 
 _COARSE = Fraction(1, 2**21)
 """A few roundings of a FLOAT, as a part of the number."""
@@ -71,13 +84,12 @@ _TINY = Fraction(1, 2**500)
 _LARGEST = Fraction(2) ** 1000
 """A bound above it says nothing."""
 
+_LONGEST = 1 << 20
+"""No bound of an edit distance above it is worth anything."""
+
 _MOST_DIMENSIONS = 3
 
 _SWAPPED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "ne": "eq"}
-_TAME = ("add", "subtract", "multiply", "negate", "abs", "time_add", "time_diff")
-"""What fails only when integers or times overflow."""
-
-LEFT, RIGHT, BOTH, NONE = "left", "right", "both", "none"
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,32 @@ def recognise(condition: Expr | None, left_width: int) -> Recognised:
     return finder.best()
 
 
+def sharpened(condition: Expr) -> Expr:
+    """Return the same condition, in which edit distances stop at the bound they are tested for."""
+
+    def change(expr: Expr) -> Expr | None:
+        match expr:
+            case Call("le" | "lt" as name, (value, Literal(bound))):
+                strictly = name == "lt"
+            case Call("ge" | "gt" as name, (Literal(bound), value)):
+                strictly = name == "gt"
+            case _:
+                return None
+        while isinstance(value, Cast):
+            value = value.arg
+        if bound is None or not isinstance(value, Call) or value.name != "levenshtein":
+            return None
+        if len(value.args) != 2 or not 0 <= bound < _LONGEST:
+            return None
+        most = math.ceil(bound) - 1 if strictly else math.floor(bound)
+        if most < 0:
+            return None
+        distance = Call("levenshtein", (*value.args, Literal(most, INT)), INT)
+        return Call("ge", (distance, Literal(0, INT)), BOOLEAN)
+
+    return rewrite(condition, change)
+
+
 def _parts(expr: Expr, negated: bool = False) -> Iterator[Expr]:
     """Split at AND; NOT is pushed into comparisons."""
     match expr:
@@ -115,45 +153,6 @@ def _parts(expr: Expr, negated: bool = False) -> Iterator[Expr]:
             yield Call(_SWAPPED[name], args, type_)
         case _ if not negated:
             yield expr
-
-
-@dataclass(frozen=True)
-class _Sum:
-    """A sum of terms and a constant.
-
-    ``exact``: computed in integers.  ``noise`` is what its constants may be off by rounding.
-    """
-
-    terms: tuple[tuple[Expr, Fraction], ...] = ()
-    constant: Fraction = Fraction(0)
-    exact: bool = True
-    noise: Fraction = Fraction(0)
-    coarse: bool = False
-
-    def plus(self, other: _Sum) -> _Sum | None:
-        """Return the sum; None where equal terms of floating numbers would cancel."""
-        exact = self.exact and other.exact
-        terms = dict(self.terms)
-        for atom, factor in other.terms:
-            if atom in terms and not exact:
-                return None
-            terms[atom] = terms.get(atom, Fraction(0)) + factor
-        return _Sum(
-            tuple((a, f) for a, f in terms.items() if f),
-            self.constant + other.constant,
-            exact,
-            self.noise + other.noise,
-            self.coarse or other.coarse,
-        )
-
-    def times(self, factor: Fraction) -> _Sum:
-        terms = tuple((atom, f * factor) for atom, f in self.terms) if factor else ()
-        return replace(
-            self,
-            terms=terms,
-            constant=self.constant * factor,
-            noise=self.noise * abs(factor),
-        )
 
 
 @dataclass
@@ -189,11 +188,16 @@ class _Less:
 _Coordinates = tuple[tuple[tuple[Expr, Fraction], ...], tuple[tuple[Expr, Fraction], ...]]
 
 
+_Found = tuple[Expr, Expr, float, float]
+"""Coordinates of both sides and the bounds of their difference."""
+
+
 class _Finder:
     """Collects what the conjuncts of one condition say."""
 
     def __init__(self, width: int) -> None:
         self._width = width
+        self._sums = Sums(width)
         self._bounds: dict[_Coordinates, _Bounds] = {}
         self._lows: list[_Less] = []  # left.lo <= right.hi
         self._highs: list[_Less] = []  # right.lo <= left.hi
@@ -218,7 +222,7 @@ class _Finder:
         if not (is_numeric(args[0].type) or is_temporal(args[0].type)):
             return
         pairs = [args[:2], args[2:]]
-        sides = [self._side_of_all(pair) for pair in pairs]
+        sides = [self._sums.side_of_all(pair) for pair in pairs]
         if sides == [RIGHT, LEFT]:
             pairs.reverse()
         elif sides != [LEFT, RIGHT]:
@@ -227,39 +231,29 @@ class _Finder:
             (Call("least", pair, pair[0].type), Call("greatest", pair, pair[0].type))
             for pair in pairs
         ]
-        if all(_tame(e) for e in args):
+        if all(tame(e) for e in args):
             self._lows.append(_Less(low, other_high))
             self._highs.append(_Less(other_low, high))
-
-    def _side_of_all(self, exprs: tuple[Expr, ...]) -> str:
-        found = {self._side(e) for e in exprs} - {NONE}
-        return found.pop() if len(found) == 1 else BOTH if found else NONE
-
-    def _side(self, expr: Expr) -> str:
-        columns = columns_of(expr)
-        left = any(c < self._width for c in columns)
-        right = any(c >= self._width for c in columns)
-        return BOTH if left and right else LEFT if left else RIGHT if right else NONE
 
     def _compare(self, small: Expr, big: Expr, strictly: bool) -> None:
         """Take note of ``small <= big``, of ``small < big`` if ``strictly``."""
         if not (is_numeric(small.type) or is_temporal(small.type)):
             return
-        below, above = self._sum(small), self._sum(big)
+        below, above = self._sums.of(small), self._sums.of(big)
         if below is None or above is None:
             return
         whole = below.plus(above.times(Fraction(-1)))
         if whole is None:
             return
-        sides = self._side(small), self._side(big)
-        mixed = [(a, f) for a, f in whole.terms if self._side(a) == BOTH]
+        sides = self._sums.side(small), self._sums.side(big)
+        mixed = [(a, f) for a, f in whole.terms if self._sums.side(a) == BOTH]
         if mixed:
             if len(mixed) == len(whole.terms) and (whole.exact or sides[1] == NONE):
                 self._mixed(mixed, whole, strictly)
             return
-        if set(sides) == {LEFT, RIGHT} and _tame(small) and _tame(big):
+        if set(sides) == {LEFT, RIGHT} and tame(small) and tame(big):
             (self._lows if sides[0] == LEFT else self._highs).append(_Less(small, big))
-        whole = _tightened(whole, strictly)
+        whole = tightened(whole, strictly)
         if sides[1] == NONE or whole.exact:
             self._bound(whole, guarded=True)
         elif set(sides) == {LEFT, RIGHT}:
@@ -267,7 +261,7 @@ class _Finder:
         else:
             self._bound(whole, kept=False)
 
-    def _mixed(self, terms: list[tuple[Expr, Fraction]], whole: _Sum, strictly: bool) -> None:
+    def _mixed(self, terms: list[tuple[Expr, Fraction]], whole: Sum, strictly: bool) -> None:
         """Take note of a sum of expressions over both sides that is at most a constant."""
         if any(factor <= 0 for _, factor in terms):
             return
@@ -287,10 +281,10 @@ class _Finder:
             case Call("abs", (arg,)):
                 self._within(arg, limit)
             case Call("sqrt", (arg,)) if limit >= 0:
-                inner = self._sum(arg)
+                inner = self._sums.of(arg)
                 if inner is not None:
                     square = limit * limit * (1 + _MANY_ROUNDINGS)
-                    both = [(a, f) for a, f in inner.terms if self._side(a) == BOTH]
+                    both = [(a, f) for a, f in inner.terms if self._sums.side(a) == BOTH]
                     if len(both) == len(inner.terms) > 0:
                         total = replace(inner, constant=inner.constant - square)
                         self._mixed(both, total, False)
@@ -310,24 +304,24 @@ class _Finder:
 
     def _edit(self, one: Expr, other: Expr, limit: Fraction, strictly: bool) -> None:
         most = math.ceil(limit) - 1 if strictly else math.floor(limit)
-        sides = self._side(one), self._side(other)
-        if most < 0 or set(sides) != {LEFT, RIGHT} or not (_tame(one) and _tame(other)):
+        sides = self._sums.side(one), self._sums.side(other)
+        if most < 0 or set(sides) != {LEFT, RIGHT} or not (tame(one) and tame(other)):
             return
         left, right = (one, other) if sides[0] == LEFT else (other, one)
         self._edits.append((most, left, right))
 
     def _within(self, expr: Expr, limit: Fraction) -> None:
         """Take note of ``-limit <= expr <= limit``; NaN is excluded."""
-        found = self._sum(expr)
+        found = self._sums.of(expr)
         if found is None or limit < 0:
             return
-        limit *= 1 + (_COARSE if found.coarse else 0 if found.exact else _ROUNDING)
+        limit *= 1 + (_COARSE if found.coarse else 0 if found.exact else ROUNDING)
         for sign in (1, -1):
-            self._bound(_plus_constant(found.times(Fraction(sign)), -limit), guarded=True)
+            self._bound(plus_constant(found.times(Fraction(sign)), -limit), guarded=True)
 
     def _bound(
         self,
-        whole: _Sum,
+        whole: Sum,
         guarded: bool = False,
         kept: bool = True,
         from_left: bool | None = None,
@@ -337,13 +331,15 @@ class _Finder:
         ``from_left`` says that the left side is the smaller one of a comparison of floating
         numbers: then its coordinate keeps its sign, because NaN stays the greatest.
         """
-        left = sorted(((a, f) for a, f in whole.terms if self._side(a) == LEFT), key=_by_text)
-        right = sorted(((a, f) for a, f in whole.terms if self._side(a) == RIGHT), key=_by_text)
+        left = sorted(((a, f) for a, f in whole.terms if self._sums.side(a) == LEFT), key=_by_text)
+        right = sorted(
+            ((a, f) for a, f in whole.terms if self._sums.side(a) == RIGHT), key=_by_text
+        )
         if not left or not right or len(left) + len(right) < len(whole.terms):
             return
         if not whole.exact and len(whole.terms) > 2:
             return
-        if not all(_tame(atom) for atom, _ in whole.terms) or abs(whole.constant) > _LARGEST:
+        if not all(tame(atom) for atom, _ in whole.terms) or abs(whole.constant) > _LARGEST:
             return
         scale = _common_factor([f for _, f in (*left, *right)])
         positive = left[0][1] > 0 if from_left is None else from_left
@@ -360,95 +356,12 @@ class _Finder:
         else:
             known.highs.append((value + slack, kept))
 
-    # ---- expressions to sums
-
-    def _sum(self, expr: Expr) -> _Sum | None:
-        """Return an expression as a sum; None if it has a constant that has no value."""
-        if self._side(expr) == NONE:
-            value = _constant(expr)
-            if value is None:
-                return None
-            exact = not is_floating(expr.type)
-            return _Sum((), value, exact, 0 * value if exact else abs(value) * _ROUNDING)
-        found = self._parts_of(expr)
-        return found if found is not None else _atom(expr)
-
-    def _parts_of(self, expr: Expr) -> _Sum | None:
-        """Return the sum of an expression that is built as one, else None."""
-        if isinstance(expr, Cast):
-            return self._cast(expr)
-        if not isinstance(expr, Call):
-            return None
-        if expr.type == FLOAT:
-            return self._coarse(expr)
-        match expr:
-            case Call("add" | "time_add" | "date_add", (a, b)):
-                return self._added(a, b, 1, expr)
-            case Call("subtract" | "time_diff" | "date_sub" | "date_diff", (a, b)):
-                return self._added(a, b, -1, expr)
-            case Call("negate", (a,)):
-                return self._scaled(a, Fraction(-1), expr)
-            case Call("multiply", (a, b)):
-                for value, other in ((a, b), (b, a)):
-                    if self._side(value) == NONE and (factor := _constant(value)) is not None:
-                        return self._scaled(other, factor, expr)
-            case Call("divide", (a, b)) if self._side(b) == NONE:
-                divisor = _constant(b)
-                return self._scaled(a, 1 / divisor, expr) if divisor else None
-        return None
-
-    def _cast(self, expr: Cast) -> _Sum | None:
-        source, target = expr.arg.type, expr.type
-        widened = is_integer(source) and (is_integer(target) or target == DOUBLE)
-        if widened and is_integer(target):
-            widened = target.bit_width > source.bit_width
-        if not widened and not (source == FLOAT and target == DOUBLE):
-            return None
-        inner = self._sum(expr.arg)
-        if inner is not None and source == BIGINT and target == DOUBLE:
-            noise = inner.noise + abs(inner.constant) * _ROUNDING
-            return replace(inner, exact=False, noise=noise)
-        return inner
-
-    def _coarse(self, expr: Call) -> _Sum | None:
-        """Of arithmetic in FLOAT only a difference between the sides is taken apart."""
-        if expr.name != "subtract" or self._side(expr) != BOTH:
-            return None
-        if any(self._side(arg) == BOTH for arg in expr.args):
-            return None
-        one, other = (_atom(arg) for arg in expr.args)
-        whole = one.plus(other.times(Fraction(-1)))
-        return None if whole is None else replace(whole, coarse=True)
-
-    def _added(self, a: Expr, b: Expr, sign: int, whole: Expr) -> _Sum | None:
-        one, other = self._sum(a), self._sum(b)
-        if one is None or other is None or not self._may_split(whole, (a, b)):
-            return None
-        return self._rounded(one.plus(other.times(Fraction(sign))), whole)
-
-    def _scaled(self, a: Expr, factor: Fraction, whole: Expr) -> _Sum | None:
-        inner = self._sum(a)
-        if inner is None or factor == 0:
-            return None
-        if is_floating(whole.type):
-            inner = replace(inner, exact=False)
-        return self._rounded(inner.times(factor), whole)
-
-    def _may_split(self, whole: Expr, args: tuple[Expr, Expr]) -> bool:
-        """Whether a sum may be taken apart: two atoms of one side stay together."""
-        return self._side(whole) == BOTH or NONE in [self._side(arg) for arg in args]
-
-    def _rounded(self, found: _Sum | None, expr: Expr) -> _Sum | None:
-        if found is None or not is_floating(expr.type):
-            return found
-        return replace(found, noise=found.noise + abs(found.constant) * _ROUNDING)
-
     # ---- choosing
 
     def best(self) -> Recognised:
         """Return the most selective place of all."""
-        bands = []
-        ones = []
+        bands: list[_Found] = []
+        ones: list[_Found] = []
         for (x, y), known in self._bounds.items():
             low, high = known.low(), known.high()
             ends = math.isfinite(low) + math.isfinite(high)
@@ -472,7 +385,7 @@ class _Finder:
             return self._band(*ones[0])
         return Recognised(Anywhere())
 
-    def _near(self, bands: list[Any]) -> Recognised:
+    def _near(self, bands: list[_Found]) -> Recognised:
         widths = tuple(max(abs(low), abs(high)) for _, _, low, high in bands)
         left, right = [b[0] for b in bands], [b[1] for b in bands]
         label = f"Join of points within {', '.join(f'{w:.12g}' for w in widths)} of one another"
@@ -485,7 +398,9 @@ class _Finder:
             bounds = f"by at least {low:.12g}"
         else:
             bounds = f"by {low:.12g} to {high:.12g}"
-        return self._recognised(Band(low, high), [x], [y], f"Join in a band: right above left {bounds}")
+        return self._recognised(
+            Band(low, high), [x], [y], f"Join in a band: right above left {bounds}"
+        )
 
     def _meeting(self, place: Place, boxes: list[tuple[_Less, _Less]], label: str) -> Recognised:
         left: list[Expr] = []
@@ -539,44 +454,6 @@ class _Finder:
             total = term if total is None else Call("add", (total, term), kind)
         assert total is not None
         return total
-
-
-def _atom(expr: Expr) -> _Sum:
-    return _Sum(((expr, Fraction(1)),), exact=not is_floating(expr.type))
-
-
-def _plus_constant(whole: _Sum, value: Fraction) -> _Sum:
-    return replace(whole, constant=whole.constant + value)
-
-
-def _tightened(whole: _Sum, strictly: bool) -> _Sum:
-    """Of integers, ``n < 0`` is ``n + 1 <= 0``."""
-    integers = [whole.constant, *(f for _, f in whole.terms)]
-    if strictly and whole.exact and all(f.denominator == 1 for f in integers):
-        return _plus_constant(whole, Fraction(1))
-    return whole
-
-
-def _constant(expr: Expr) -> Fraction | None:
-    """Return the value of an expression without columns, None if it has none that is finite."""
-    if not (is_numeric(expr.type) or is_temporal(expr.type)):
-        return None
-    try:
-        (value,) = evaluate(expr, [], 1)
-    except PenstockError:
-        return None
-    value = value.value if is_temporal(expr.type) else value.as_py()
-    return None if value is None or not math.isfinite(value) else Fraction(value)
-
-
-def _tame(expr: Expr) -> bool:
-    """Whether an expression may be evaluated on every row: it fails by overflow at most."""
-    if isinstance(expr, Call) and expr.name in _TAME:
-        return all(_tame(child) for child in children(expr))
-    if isinstance(expr, Cast):
-        known = (expr.arg.type, expr.type) == (DATE, TIMESTAMP)
-        return (known or never_fails(expr.arg.type, expr.type)) and _tame(expr.arg)
-    return cannot_fail(expr)
 
 
 def _root_of_square(expr: Expr) -> Expr | None:

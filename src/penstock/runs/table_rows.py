@@ -46,9 +46,7 @@ class TableRows:
     ``size`` is the size in bytes of what is handed on at once.
     """
 
-    def __init__(
-        self, state: State, name: str, size: int, store: Callable[[Batch], None]
-    ) -> None:
+    def __init__(self, state: State, name: str, size: int, store: Callable[[Batch], None]) -> None:
         self._state = state
         self._name = name
         self._size = size

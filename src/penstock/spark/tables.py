@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from penstock.errors import DataError, StateError, suggest
 from penstock.expr.types import type_name
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import one_array
-from penstock.physical.packing import TablePacker
+from penstock.physical.packing import TablePacker, columns_read
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, report, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs import failpoints
@@ -40,6 +41,8 @@ Work = Callable[[Chunks], Iterator[Parcel]]
 """What a task does with the chunks of a table, which have all declared columns."""
 
 CHUNK_ROWS = 1 << 18
+_CHUNK_BYTES = 16 << 20
+"""A chunk has at most so many rows, and of wide rows fewer: it bounds memory."""
 _PART_ROWS = 1 << 20
 _TASKS_PER_CORE = 16
 _READ_BUFFER = 1 << 20
@@ -87,8 +90,8 @@ def packed_table(
 ) -> DataFrame:
     """Return a frame of parcels: a table packed for the nodes of a plan that read it."""
     valid = (definition.valid_from, definition.valid_to)
-    columns = {c for at in sources for c in _columns_of(job.plan, at)}
-    needed = sorted({0} if not columns else columns | {c for c in valid if c is not None})
+    columns = frozenset[int]().union(*(columns_read(job.plan, at) for at in sources))
+    needed = sorted(columns | {c for c in valid if c is not None}) or [0]
 
     def pack(chunks: Chunks) -> Iterator[Parcel]:
         failpoints.obey(job.failures)
@@ -170,7 +173,9 @@ def table_frame(
 
 def _local_parquet(definition: TableDef) -> list[str] | None:
     """Return the files of a table that Arrow can read, None if it must be Spark."""
-    if definition.format.lower() != "parquet" or {k.lower() for k in definition.options} != {"path"}:
+    if definition.format.lower() != "parquet" or {k.lower() for k in definition.options} != {
+        "path"
+    }:
         return None
     local = local_path(str(next(iter(definition.options.values()))))
     if local is None:
@@ -195,7 +200,8 @@ def parts_of(definition: TableDef, files: Sequence[str]) -> list[Part]:
             groups.append(group)
             rows += metadata.row_group(group).num_rows
             if rows - first >= _PART_ROWS or group == metadata.num_row_groups - 1:
-                parts.append(Part(path, tuple(groups), first))
+                if rows > first:
+                    parts.append(Part(path, tuple(groups), first))
                 groups, first = [], rows
     return parts
 
@@ -204,7 +210,7 @@ def _dealt(parts: Sequence[Part], most: int) -> list[list[Part]]:
     """Deal parts to at most so many tasks, neighbours together."""
     tasks = min(len(parts), most)
     edges = [len(parts) * i // tasks for i in range(tasks + 1)] if tasks else [0]
-    return [list(parts[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    return [list(parts[a:b]) for a, b in pairwise(edges)]
 
 
 def read_part(definition: TableDef, part: Part, needed: Sequence[int]) -> Chunks:
@@ -213,8 +219,11 @@ def read_part(definition: TableDef, part: Part, needed: Sequence[int]) -> Chunks
     names = _table_columns(definition, file.schema_arrow.names, by_place=False)
     chosen = [names[at] for at in needed]
     row = part.first
+    groups = [file.metadata.row_group(group) for group in part.groups]
+    width = sum(g.total_byte_size for g in groups) / max(1, sum(g.num_rows for g in groups))
+    rows = max(1 << 10, min(CHUNK_ROWS, int(_CHUNK_BYTES / max(width, 1))))
     for batch in file.iter_batches(
-        CHUNK_ROWS, row_groups=list(part.groups), columns=chosen, use_threads=False
+        rows, row_groups=list(part.groups), columns=chosen, use_threads=False
     ):
         columns = [
             _fitted(definition, at, one_array(batch.column(chosen.index(names[at]))), part, row)
@@ -273,7 +282,8 @@ def _fitting(definition: TableDef, batches: Batches) -> Chunks:
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
-        if sum(b.num_rows for b in waiting) >= CHUNK_ROWS:
+        enough = sum(b.nbytes for b in waiting) >= _CHUNK_BYTES
+        if enough or sum(b.num_rows for b in waiting) >= CHUNK_ROWS:
             yield _chunk(definition, waiting)
             waiting = []
     if waiting:
@@ -292,12 +302,6 @@ def _chunk(definition: TableDef, batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 # Columns
-
-
-def _columns_of(plan: PhysicalPlan, at: int) -> tuple[int, ...]:
-    source = plan.nodes[at].source
-    assert source is not None
-    return source.columns
 
 
 def _table(definition: TableDef, columns: Sequence[pa.Array]) -> pa.Table:

@@ -59,7 +59,9 @@ def _differences(values: Sequence[Any]) -> tuple[Any, list[Numbers]]:
         numbers.append(value.to_numpy(zero_copy_only=False))
     half = len(numbers) // 2
     with np.errstate(all="ignore"):
-        return null, [np.subtract(a, b) for a, b in zip(numbers[:half], numbers[half:], strict=True)]
+        return null, [
+            np.subtract(a, b) for a, b in zip(numbers[:half], numbers[half:], strict=True)
+        ]
 
 
 def _norm(combine: Callable[[list[Numbers]], Any]) -> Callable[..., pa.Array]:
