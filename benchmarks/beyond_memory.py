@@ -51,7 +51,7 @@ def beyond_memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]
     found: dict[str, _Seen] = {}
     with folder() as base:
         for name, seed in (("a", 1), ("b", 2)):
-            write_stream(base / name, rows, 2 * rows, 10_000, seed, max(rows // 40, 1))
+            write_stream(base / name, rows, 2 * rows, 10_000, seed, max(rows // 40, 1_000))
 
         def timed(label: str) -> float:
             seen = found[label] = _joined(spark, base, *windows[label])

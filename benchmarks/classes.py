@@ -105,7 +105,7 @@ def _write(base: Path, chosen: JoinClass, rows: int, size: float) -> None:
             lambda random, count: chosen.values(random, count, size),
             PER_SECOND,
             seed,
-            min(50_000, max(rows // 20, 1)),
+            min(50_000, max(rows // 20, 1_000)),
         )
 
 
