@@ -1,6 +1,6 @@
 # Bare `make` lists the targets. Every target makes .venv first, where it needs it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fuzz golden chaos docs bench bench-papers clean
+.PHONY: help setup demo test check fuzz golden chaos docs bench bench-flink bench-papers clean
 
 PYTHON := .venv/bin/python
 
@@ -37,13 +37,17 @@ docs: setup  ## regenerate the generated pages and the pictures of docs/
 	$(PYTHON) -c "from penstock.expr.functions import document; print(document(), end='')" > docs/functions.md
 	$(PYTHON) docs/make_pictures.py
 
-bench: setup  ## run the benchmarks
-	$(PYTHON) -m benchmarks --raw docs/benchmarks.json --plot docs/benchmarks.png
+bench: setup  ## run the benchmarks and write their table and picture into docs/; ONLY="join band"
+	$(PYTHON) -m benchmarks $(ONLY) --raw docs/benchmarks.json --plot docs/benchmarks.png \
+	  --page docs/performance.md
+
+bench-flink: setup  ## make .venv-flink, which the benchmark against Flink needs (about 800 MB)
+	$(PYTHON) -m benchmarks.against_flink
 
 bench-papers: setup  ## run the experiments of the papers (a few minutes)
 	.venv/bin/penstock bench tpmj --raw docs/papers-joins.json --plot docs/papers-joins.png
 
 clean:  ## remove everything that was made, .venv too
-	rm -rf .venv build dist demo-output spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-flink build dist demo-output spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

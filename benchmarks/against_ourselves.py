@@ -86,7 +86,7 @@ def memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
     is the same.
     """
     found: dict[str, list[int]] = {"small window": [], "large window": []}
-    for _ in range(repeats):
+    for _ in range(max(repeats, 1)):
         for label, count in (("small window", rows // 10), ("large window", rows)):
             with folder() as base:
                 write_stream(base / "a", count // 2, count, 10_000, 1, 200_000)

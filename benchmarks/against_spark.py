@@ -91,7 +91,7 @@ def join(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
                 "rows": 2 * rows,
             },
         )
-        for label, bar in (("default", 6.0), ("RocksDB", 15.0))
+        for label, bar in (("default", 8.0), ("RocksDB", 20.0))
     ]
 
 

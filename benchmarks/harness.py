@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,25 +24,30 @@ from rich.table import Table
 from penstock.config import Config
 from penstock.session import Session
 from penstock.spark.engine import own_session
+from penstock.spark.metrics import state_bytes
 
 SCHEMA = "k BIGINT, v DOUBLE, t TIMESTAMP"
 _UNLIMITED = {"batch.rows": 1 << 40, "batch.bytes": 1 << 50}
 """Both engines are given the same number of files per batch, and nothing else cuts it."""
+TABLE_BEGINS = "<!-- measured: begin -->"
+TABLE_ENDS = "<!-- measured: end -->"
 console = Console()
 
 
 @dataclass
 class Measure:
-    """One line of the result: a ratio, the bar it must reach, and what it was made of."""
+    """One line of the result: a ratio, the bar it must reach if any, and what it was made of."""
 
     name: str
     ratio: float
-    bar: float
+    bar: float | None
     better: str  # 'above' or 'below'
     parts: dict[str, Any]
 
     @property
     def reached(self) -> bool:
+        if self.bar is None:
+            return True
         return self.ratio >= self.bar if self.better == "above" else self.ratio <= self.bar
 
 
@@ -64,42 +69,74 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+Columns = dict[str, Any]
+
+
+def keyed(keys: int) -> Callable[[np.random.Generator, int], Columns]:
+    """Values of a row of `SCHEMA`: a key, and a number."""
+    return lambda random, count: {"k": random.integers(0, keys, count), "v": random.random(count)}
+
+
 def write_stream(
-    path: Path, rows: int, keys: int, per_second: int, seed: int, per_file: int = 50_000
+    path: Path,
+    rows: int,
+    keys: int | Callable[[np.random.Generator, int], Columns],
+    per_second: int,
+    seed: int,
+    per_file: int = 50_000,
 ) -> int:
     """Write a stream as Parquet files, ``per_second`` rows of event time; return how many files.
 
-    The last file holds one row, much later and with a key of its own: with it everything before is
-    final.
+    ``keys`` is a number of keys, or makes the columns of so many rows; the time ``t`` is added.
+    The last file holds one row, much later and with values of its own, far below all others: with
+    it everything before is final.
     """
     path.mkdir(parents=True)
     random = np.random.default_rng(seed)
+    make = keyed(keys) if isinstance(keys, int) else keys
     step = 1_000_000 // per_second
     files = -(-rows // per_file)
     for i in range(files):
         count = min(per_file, rows - i * per_file)
         when = (np.arange(count, dtype=np.int64) + i * per_file) * step
-        _write(path, i, random.integers(0, keys, count), random.random(count), when)
-    _write(path, files, np.array([-seed]), np.zeros(1), np.array([rows * step + 3_600_000_000]))
+        _write(path, i, make(random, count), when)
+    apart = {name: np.full(1, -1000 * seed, v.dtype) for name, v in make(random, 1).items()}
+    _write(path, files, apart, np.array([rows * step + 3_600_000_000]))
     return files + 1
 
 
-def _write(path: Path, number: int, key: Any, value: Any, when: Any) -> None:
+def _write(path: Path, number: int, columns: Columns, when: Any) -> None:
     times = pa.array(when, pa.timestamp("us", "UTC"))
-    pq.write_table(pa.table({"k": key, "v": value, "t": times}), path / f"{number:05d}.parquet")
+    pq.write_table(pa.table({**columns, "t": times}), path / f"{number:05d}.parquet")
     time.sleep(0.002)  # files arrive in order of their modification time
 
 
-def penstock(
-    spark: SparkSession, script: str, per_batch: int, settings: dict[str, Any] | None = None
-) -> tuple[float, dict[str, int], list[float]]:
-    """Run a script over folders until nothing is left.
+@dataclass(frozen=True)
+class Ran:
+    """One run of Penstock: its seconds, the rows of each query, what was between two batches.
 
-    Returns the seconds from start to end, the rows of each query, and the seconds between batches.
+    ``state`` are the bytes that the runs of the largest shard take at the end.
     """
+
+    seconds: float
+    rows: dict[str, int]
+    between: list[float]
+    state: int
+
+
+def run_penstock(
+    spark: SparkSession,
+    script: str,
+    per_batch: int,
+    settings: dict[str, Any] | None = None,
+    callbacks: Mapping[str, Callable[[int, pa.Table], None]] | None = None,
+) -> Ran:
+    """Run a script until nothing is left, ``per_batch`` files of a folder in one batch."""
     given = {"batch.files": per_batch, "trigger": 0, "batch.seconds": 0, **_UNLIMITED}
     given |= settings or {}
     with Session(spark, settings=given, autostart=False) as session:
+        for sink, function in (callbacks or {}).items():
+            session.callback(sink, function)
         session.sql(script)
         began = time.perf_counter()
         session.start()
@@ -108,7 +145,18 @@ def penstock(
         seconds = time.perf_counter() - began
         rows = {h.name: int(getattr(h.sink, "rows", 0)) for h in session.handles()}
         ends = session.pipeline.metrics.ended_at
-        return seconds, rows, [b - a for a, b in pairwise(ends)]
+        last = session.pipeline.manifest
+        shards = [replace(last, states=[shard]) for shard in last.states]
+        state = max(state_bytes(one, set(one.states[0])) for one in shards)
+        return Ran(seconds, rows, [b - a for a, b in pairwise(ends)], state)
+
+
+def penstock(
+    spark: SparkSession, script: str, per_batch: int, settings: dict[str, Any] | None = None
+) -> tuple[float, dict[str, int], list[float]]:
+    """Run a script; return the seconds, the rows of each query, the seconds between batches."""
+    ran = run_penstock(spark, script, per_batch, settings)
+    return ran.seconds, ran.rows, ran.between
 
 
 def spark_stream(frame: DataFrame) -> tuple[float, int]:
@@ -139,13 +187,16 @@ def medians(
     """Run each side once to warm up, then all in turn ``repeats`` times; return their medians.
 
     In turn, because a machine has slow minutes: they then hit all sides alike.  A side warms up by
-    a whole run, unless ``warm_up`` has a shorter one for it.
+    a whole run, unless ``warm_up`` has a shorter one for it.  With no repeats each side runs once,
+    not warmed up: that measures nothing, but shows that it works.
     """
     found: dict[str, list[float]] = {name: [] for name in sides}
     for name, run in {**sides, **(warm_up or {})}.items():
+        if repeats == 0 and name not in (warm_up or {}):
+            continue
         with console.status(f"{name}, warming up"):
             run()
-    for i in range(repeats):
+    for i in range(max(repeats, 1)):
         for name, run in sides.items():
             with console.status(f"{name}, run {i + 1} of {repeats}"):
                 found[name].append(run())
@@ -157,10 +208,12 @@ def report(measures: list[Measure], raw: Path | None) -> None:
     """Print the table and keep the raw numbers."""
     table = Table("measure", "ratio", "wanted", "", "measured")
     for m in measures:
-        sign = "≥" if m.better == "above" else "≤"
-        mark = "[green]reached[/]" if m.reached else "[red]missed[/]"
+        wanted, mark = "", ""
+        if m.bar is not None:
+            wanted = f"{'≥' if m.better == 'above' else '≤'} {m.bar:.3g} x"
+            mark = "[green]reached[/]" if m.reached else "[red]missed[/]"
         parts = ", ".join(f"{k} {_short(v)}" for k, v in m.parts.items())
-        table.add_row(m.name, f"{m.ratio:.2f} x", f"{sign} {m.bar:g} x", mark, parts)
+        table.add_row(m.name, f"{m.ratio:.2f} x", wanted, mark, parts)
     console.print(table)
     if raw is not None:
         known = json.loads(raw.read_text()) if raw.exists() else {}
@@ -171,6 +224,27 @@ def report(measures: list[Measure], raw: Path | None) -> None:
 def _short(value: Any) -> str:
     return f"{value:,.0f}" if isinstance(value, float) and value > 100 else f"{value:.3g}" \
         if isinstance(value, float) else str(value)  # fmt: skip
+
+
+def _wanted(m: Mapping[str, Any]) -> str:
+    if m["bar"] is None:
+        return "no bar"
+    return f"{'at least' if m['better'] == 'above' else 'at most'} {m['bar']:.3g} x"
+
+
+def write_table(raw: Path, page: Path) -> None:
+    """Write the table of all raw numbers into a page, between its two marks."""
+    lines = ["| measure | ratio | wanted | measured |", "|---|---|---|---|"]
+    for m in json.loads(raw.read_text()).values():
+        parts = ", ".join(f"{k} {_short(v)}" for k, v in m["parts"].items())
+        lines.append(f"| {m['name']} | {m['ratio']:.2f} x | {_wanted(m)} | {parts} |")
+    text = page.read_text()
+    before, found, rest = text.partition(TABLE_BEGINS)
+    _, ends, after = rest.partition(TABLE_ENDS)
+    if not found or not ends:
+        raise SystemExit(f"{page} must have the lines '{TABLE_BEGINS}' and '{TABLE_ENDS}'")
+    table = "\n".join(lines)
+    page.write_text(f"{before}{TABLE_BEGINS}\n\n{table}\n\n{TABLE_ENDS}{after}")
 
 
 def draw(raw: Path, picture: Path) -> None:
@@ -187,11 +261,11 @@ def draw(raw: Path, picture: Path) -> None:
         m = known[name]
         colour = "#2a7f62" if m["reached"] else "#b5402f"
         axes.barh(at, m["ratio"], color=colour, height=0.55)
-        axes.plot([m["bar"]] * 2, [at - 0.38, at + 0.38], color="#222222", linewidth=2)
-        beside = max(m["ratio"], m["bar"]) * 1.06
+        if m["bar"] is not None:
+            axes.plot([m["bar"]] * 2, [at - 0.38, at + 0.38], color="#222222", linewidth=2)
+        beside = max(m["ratio"], m["bar"] or 0) * 1.06
         axes.text(beside, at, f"{m['ratio']:.3g} x", va="center", fontsize=9)
-    signs = {"above": "at least", "below": "at most"}
-    labels = [f"{n}\n({signs[known[n]['better']]} {known[n]['bar']:g} x)" for n in names]
+    labels = [f"{n}\n{_wanted(known[n])}" for n in names]
     axes.set_yticks(range(len(names)), labels, fontsize=8)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g} x")

@@ -251,13 +251,18 @@ class Batch:
 
     @staticmethod
     def from_table(table: pa.Table) -> Batch:
-        """The inverse of `to_table`; shares memory where the table has one chunk."""
+        """The inverse of `to_table`; shares memory where the table has one chunk.
+
+        Without a column of holders every row is determined.
+        """
         width = sum(1 for n in table.column_names if n.startswith("c"))
         return Batch(
             tuple(one_array(table.column(f"c{i}")) for i in range(width)),
             to_numpy(table.column("_start")),
             to_numpy(table.column("_end")),
-            to_numpy(table.column("_holder")),
+            to_numpy(table.column("_holder"))
+            if "_holder" in table.column_names
+            else np.zeros(table.num_rows, np.int64),
             to_numpy(table.column("_seq")) if "_seq" in table.column_names else None,
         )
 

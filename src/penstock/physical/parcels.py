@@ -75,8 +75,6 @@ def decode(kind: int, blob: Any) -> Message:
     if kind == ENDS:
         return Ends(table.column("holder").to_numpy(), table.column("end").to_numpy())
     rows = table.num_rows
-    if "_holder" not in table.column_names:
-        table = table.append_column("_holder", pa.array(np.zeros(rows, np.int64)))
     if "_end" not in table.column_names:
         table = table.append_column("_end", pa.array(np.full(rows, INF)))
     if "_start" not in table.column_names:

@@ -128,8 +128,8 @@ def run_stage(
 
 
 def _result(answer: Answer, batch: Batch, storage: Storage) -> dict[str, Any]:
-    """Write rows of an answer and describe them."""
-    place = storage.write(batch.to_table())
+    """Write rows of an answer, which are all determined, and describe them."""
+    place = storage.write(batch.to_table().drop_columns("_holder"))
     return {"query": answer.query, "mode": answer.mode, "place": place, "rows": len(batch)}
 
 

@@ -430,6 +430,7 @@ class Pipeline:
             [_only(shard, plan) for shard in before.states],
             idle,
             failpoints.orders(),
+            str(self.spark.sparkContext.master).startswith("local"),
         )
         frame = push_down(frame, plan, job.streams)
         packed = frame.mapInArrow(pack_task(job), SPARK_SCHEMA)

@@ -27,6 +27,7 @@ from penstock.physical.stage import run_stage
 from penstock.runs import failpoints
 from penstock.runs.mappings import release_beyond
 from penstock.runs.segments import SegmentStorage, forget_deleted
+from penstock.spark.exchange import receive, send
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
 from penstock.spark.readers.base import file_format
@@ -39,7 +40,10 @@ Part = tuple[int, Slice, Mask | None]
 
 @dataclass(frozen=True)
 class Job:
-    """One micro-batch as its tasks see it."""
+    """One micro-batch as its tasks see it.
+
+    ``one_machine``: all tasks run on one, so rows need not travel through Spark.
+    """
 
     batch: int
     plan: PhysicalPlan
@@ -51,6 +55,7 @@ class Job:
     states: list[dict[str, Any]]
     idle: frozenset[str]
     failures: str = ""
+    one_machine: bool = False
 
 
 class Fingerprint:
@@ -87,7 +92,7 @@ def pack_task(job: Job) -> Callable[[Batches], Batches]:
 
     def pack(batches: Batches) -> Batches:
         failpoints.obey(job.failures)
-        return to_batches(_pack(job, batches))
+        return to_batches(_sent(job, _pack(job, batches), "pack"))
 
     return pack
 
@@ -134,7 +139,7 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
                 stage,
                 shard,
                 job.shards,
-                from_batches(batches),
+                receive(from_batches(batches), job.segments, stage),
                 job.states[shard],
                 storage,
                 config,
@@ -142,12 +147,16 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
                 job.idle,
                 times,
             )
-            yield from to_batches(parcels)
+            yield from to_batches(_sent(job, parcels, f"{stage}-{shard}"))
         forget_deleted()
         release_beyond(config["join.memory"])
         failpoints.passing("tasks-done")
 
     return run
+
+
+def _sent(job: Job, parcels: Iterator[Parcel], part: str) -> Iterator[Parcel]:
+    return send(parcels, job.segments, f"{job.batch}-{part}") if job.one_machine else parcels
 
 
 def _storage(job: Job, part: str) -> SegmentStorage:
