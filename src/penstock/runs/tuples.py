@@ -42,7 +42,7 @@ class Rows:
     @cached_property
     def _small(self) -> bool:
         """Whether the pieces fit together in memory, and in one array each."""
-        return sum(piece.table.nbytes for piece in self.pieces) <= _TOGETHER
+        return bool(sum(piece.table.nbytes for piece in self.pieces) <= _TOGETHER)
 
     def __len__(self) -> int:
         return int(self.first[-1])
