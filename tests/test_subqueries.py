@@ -193,7 +193,7 @@ def test_semi_and_anti_joins_meet_each_key_once() -> None:
         found = [type(n).__name__ for n in walk(plan)]
         assert [n for n in found if n in ("Join", "Distinct")] == names
     plan = optimized("SELECT k FROM s [NOW] WHERE NOT EXISTS (SELECT 1 FROM r [RANGE 5])")
-    assert [type(n).__name__ for n in walk(plan)][:4] == ["Join", "Window", "Scan", "Distinct"]
+    assert sum(type(n).__name__ == "Distinct" for n in walk(plan)) == 1
 
 
 def test_unknown_types_meet() -> None:
