@@ -221,15 +221,15 @@ def _drive(
 
 @pytest.mark.parametrize("strategy", ["greedy", "maxfanin", "load"])
 @pytest.mark.parametrize("kind", [TemporalMergeJoin, ProgressiveMergeJoin])
-@pytest.mark.parametrize("step", [500, 40_000])
+@pytest.mark.parametrize("step", [500, 20_000])
 def test_a_window_larger_than_the_memory_stays_within_it(
     step: int, kind: type[MergeJoin], strategy: str, tmp_path: Path
 ) -> None:
-    rows, window, memory = 40_000, 10_000, 1 << 20
+    rows, window, memory = 20_000, 8_000, 1 << 19
     sides = _stream(3, rows, window)
     state_bytes = 2 * window * (40 + 4 + 32)
     assert state_bytes > memory
-    operator = kind((TYPES, TYPES), ((X, Y), (X, Y)), Overlap())
+    operator = kind((TYPES, TYPES), ((X, X), (X, X)), Overlap())
     with SegmentStorage(str(tmp_path), "run", fsync=False) as storage:
         state = State(storage)
         operator.open(Context(state, merging=Merging(strategy, 4), block=4096, memory=memory))
@@ -237,13 +237,8 @@ def test_a_window_larger_than_the_memory_stays_within_it(
         operator.close()
     assert operator.work.most_bytes <= memory, operator.work
     assert operator.work.pages_written > 0
-    times = np.argsort(to_x(sides[1]))
-    expected = 0
-    for away in range(-3, 4):
-        x = to_x(sides[0])
-        inside = (x + away >= 0) & (x + away < rows)
-        partner = times[(x + away)[inside]]
-        expected += int((np.abs(partner - sides[0].start[inside]) < window).sum())
+    partner = np.argsort(to_x(sides[1]))[to_x(sides[0])]
+    expected = int((np.abs(partner - sides[0].start) < window).sum())
     assert count == expected
     if kind is TemporalMergeJoin:
         start = np.concatenate([p.start for p in parts])
