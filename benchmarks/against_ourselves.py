@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import threading
-import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from benchmarks.beyond_memory import Resident
 from benchmarks.harness import (
     SCHEMA,
     Measure,
@@ -61,8 +59,8 @@ def long_window(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
 def sharing(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
     """Ten queries that share a join against one of them alone: time per batch."""
     with folder() as base:
-        write_stream(base / "a", rows, 100_000, 10_000, 1)
-        write_stream(base / "b", rows, 100_000, 10_000, 2)
+        write_stream(base / "a", rows, 100_000, 10_000, 1, max(rows // 40, 1))
+        write_stream(base / "b", rows, 100_000, 10_000, 2, max(rows // 40, 1))
 
         def batch(queries: int) -> float:
             return statistics.median(penstock(spark, _join_script(base, 10, queries), 10)[2])
@@ -91,10 +89,10 @@ def memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
             with folder() as base:
                 write_stream(base / "a", count // 2, count, 10_000, 1, 200_000)
                 write_stream(base / "b", count // 2, count, 10_000, 2, 200_000)
-                watch = Peak()
-                penstock(spark, _join_script(base, 100_000), 2)
-                found[label].append(watch.stop())
-            console.log(f"{label}: {found[label][-1] // 1024} MB")
+                with Resident() as resident:
+                    penstock(spark, _join_script(base, 100_000), 2)
+                found[label].append(resident.peaks["RssAnon"])
+            console.log(f"{label}: {found[label][-1] >> 20} MB")
     peaks = {label: statistics.median(each) for label, each in found.items()}
     return [
         Measure(
@@ -102,41 +100,6 @@ def memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
             peaks["large window"] / peaks["small window"],
             2.0,
             "below",
-            {f"{k}, MB": v / 1024 for k, v in peaks.items()} | {"rows": rows},
+            {f"{k}, MB": v / 2**20 for k, v in peaks.items()} | {"rows": rows},
         )
     ]
-
-
-class Peak:
-    """Watches the anonymous memory of Spark's Python workers."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self._going = True
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> int:
-        self._going = False
-        self._thread.join()
-        return self.peak
-
-    def _watch(self) -> None:
-        while self._going:
-            for pid in filter(str.isdigit, os.listdir("/proc")):
-                self.peak = max(self.peak, _anonymous(pid))
-            time.sleep(0.05)
-
-
-def _anonymous(pid: str) -> int:
-    """Return the kilobytes of anonymous memory of a Python worker of Spark, 0 of others."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"penstock.spark.daemon" not in command or b"pyspark.worker" not in command:
-            return 0
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
