@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import pyarrow as pa
-=======
->>>>>>> main
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock import algebra
 from penstock.algebra import Join, Node, Project, Window
-<<<<<<< HEAD
 from penstock.catalog import Catalog, StreamDef, TableDef
 from penstock.config import Config
 from penstock.cql import bind_query
@@ -28,13 +25,6 @@ from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
 from penstock.reference import Inputs, accept
 from penstock.testing import LocalEngine, run_local
-=======
-from penstock.expr.functions import resolve_call
-from penstock.expr.nodes import Call, Column, Expr, Literal
-from penstock.physical.multiway import form_of, gather
-from penstock.reference import Inputs, accept
-from penstock.testing import run_local
->>>>>>> main
 from tests import strategies as make
 from tests.comparison import check_answer
 from tests.strategies import LONG, SCANS, Data
