@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock import algebra
 from penstock.algebra import Join, Node, Project, Window
 from penstock.catalog import Catalog, StreamDef, TableDef
 from penstock.config import Config

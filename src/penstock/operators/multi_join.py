@@ -44,6 +44,7 @@ from penstock.kernels.places import EQUAL, Overlap
 from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_mask
 from penstock.operators.base import SlicedOperator
 from penstock.runs.holders import applied, joint_holders
+from penstock.runs.mappings import release_beyond
 from penstock.runs.side import Children, Piece, Side
 from penstock.runs.tuples import Probe, Rows, Tuples
 
@@ -107,6 +108,7 @@ class MultiJoinOperator(SlicedOperator):
         self._children = [
             Children(state, f"children.{level}", merging) for level in range(self.ports - 1)
         ]
+        self._memory = self.context.settings["join.memory"]
         self._orders = Orders(self._links, state.numbers)
         self._pair: tuple[int, int] | None = None
         if "pair.first" in state.numbers:
@@ -503,6 +505,7 @@ class MultiJoinOperator(SlicedOperator):
                     found += len(wider)
                     if len(wider):
                         yield wider
+            release_beyond(self._memory)
         if waiting:
             wider = self._widened(tuples, mine, unit, theirs, with_new)
             found += len(wider)

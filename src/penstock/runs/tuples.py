@@ -42,7 +42,8 @@ class Rows:
     @cached_property
     def _small(self) -> bool:
         """Whether the pieces fit together in memory, and in one array each."""
-        return bool(sum(piece.table.nbytes for piece in self.pieces) <= _TOGETHER)
+        size = sum(int(piece.table.nbytes) for piece in self.pieces)
+        return size <= _TOGETHER
 
     def __len__(self) -> int:
         return int(self.first[-1])
