@@ -422,7 +422,7 @@ class Pipeline:
         job = Job(
             batch,
             plan,
-            dict(self.config),
+            self._settings_now(),
             self.checkpoint.segments,
             self.shards,
             self.streams_of_plan(),
@@ -441,6 +441,18 @@ class Pipeline:
             packed = packed.repartitionById(self.shards, F.col("shard"))
             packed = packed.mapInArrow(stage_task(job, stage), SPARK_SCHEMA)
         return self._manifest_of(batch, plan, self._reports(packed), idle)
+
+    def _settings_now(self) -> dict[str, Any]:
+        """Return the settings of a batch: strategies that follow the load are decided here.
+
+        There is load while batches take more than half of the time that they should.
+        """
+        settings = dict(self.config)
+        if settings["merge.strategy"] == "load":
+            wanted = settings["batch.seconds"] or 1.0
+            busy = self.metrics.batch_seconds > wanted / 2
+            settings["merge.strategy"] = "maxfanin" if busy else "greedy"
+        return settings
 
     def _reports(self, frame: DataFrame) -> list[dict[str, Any]]:
         """Run a job and return what its tasks report."""
