@@ -12,8 +12,8 @@ In a slice with new rows N and stored rows O of each input, the new rows of inpu
 probing the other sides one after another: of the inputs before i only O, of those behind it O and
 N.  So every result is made exactly once, by its first input that is new, in whatever order the
 sides are probed.  The order is chosen again in every slice from what probing was like lately
-(`penstock.kernels.orders`).  A tuple carries the validity that is left; a condition is tested as
-soon as all inputs that it waits for are there.
+(`penstock.kernels.probe_orders`).  A tuple carries the validity that is left; a condition is tested
+as soon as all inputs that it waits for are there.
 
 The operator may keep the join of two inputs, the *pair*, as one more side, which stands in for both
 when others probe.  Its new rows are made first in a slice, and marked by which of the two is new:
@@ -39,8 +39,8 @@ from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.codes import F64, numbers
 from penstock.kernels.layouts import layout_of
-from penstock.kernels.orders import Orders, mask_of
 from penstock.kernels.places import EQUAL, Overlap
+from penstock.kernels.probe_orders import Orders, mask_of
 from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_mask
 from penstock.operators.base import SlicedOperator
 from penstock.runs.holders import applied, joint_holders

@@ -13,8 +13,8 @@ class Merging:
     * ``greedy``: merge neighbours of similar size (an older run is at least twice its younger
       neighbour afterwards), so the number of runs stays logarithmic.
     * ``maxfanin``: merge only when ``fan_in`` runs of a level have gathered.
-    * ``load``: ``maxfanin`` under load, else ``greedy``.  The pipeline decides, batch by batch; where
-      nobody does, it is ``greedy``.
+    * ``load``: ``maxfanin`` under load, else ``greedy``.  The pipeline decides, batch by batch;
+      where nobody does, it is ``greedy``.
     * ``always``, ``never``: for tests.
     """
 
