@@ -64,7 +64,8 @@ def _results(axes: Any, content: dict[str, Any]) -> None:
     for run in content["runs"]:
         curve = np.array([[0, 0], *run["curve"]], float)
         label = f"{run['plan']}, {NAMES[run['strategy']]}"
-        axes.step(curve[:, 0] / 1000, curve[:, 1] / 1000, where="post", linewidth=1.8,
+        width = 5 if (run["plan"], run["strategy"]) == ("cascade", "greedy") else 1.8
+        axes.step(curve[:, 0] / 1000, curve[:, 1] / 1000, where="post", linewidth=width,
                   color=COLOURS[run["plan"], run["strategy"]], label=label)  # fmt: skip
     axes.axvline(rows / 1000, color="black", linewidth=0.6, linestyle=":")
     axes.text(rows / 1000, 0, " sources end", rotation=90, va="bottom", ha="right", fontsize=8)
@@ -110,7 +111,7 @@ def _changing(rates: Any, memory: Any, content: dict[str, Any]) -> None:
     rates.set_ylim(0, None)
     rates.set_title("Sources switching between 1 ms and 10 ms: the strategy follows the load "
                     "(shaded: MaxFanIn)", loc="left")  # fmt: skip
-    rates.legend(frameon=False, loc="upper right", ncols=2)
+    rates.legend(loc="upper right", ncols=2, edgecolor="none", framealpha=0.9)
     rates.tick_params(labelbottom=False)
     mib = 1e6
     memory.plot(seconds, np.array(changing["most"]) / mib, color="#f2a65a", linewidth=1,
@@ -122,7 +123,7 @@ def _changing(rates: Any, memory: Any, content: dict[str, Any]) -> None:
     memory.set_yscale("symlog", linthresh=1)
     memory.set_yticks([0, 0.5, 1, 10], ["0", "0.5", "1", "10"])
     memory.set_ylim(0, None)
-    memory.legend(frameon=False, loc="upper right", ncols=2)
+    memory.legend(loc="upper right", ncols=2, edgecolor="none", framealpha=0.9)
     conservative = np.array([s == "maxfanin" for s in changing["strategy"]])
     for axes in (rates, memory):
         axes.fill_between(seconds, 0, 1, where=conservative, step="pre", color="#5b6b82",

@@ -35,6 +35,7 @@ LENGTH = 7.5
 MEMORY = 1_000_000
 """Bytes for initial runs, in all operators of a plan together."""
 ROOM_FOR_RESULTS = 64 << 20
+"""Bytes for sorting results, in each operator: enough, as in the paper, which sets no limit."""
 FAN_IN = 8
 F64 = pa.float64()
 INTERVAL = (F64, F64)
@@ -137,8 +138,8 @@ def four_way(memory: int, results: int) -> list[MergeJoin]:
 
 
 def cascade(memory: int, results: int) -> list[MergeJoin]:
-    """A left-deep cascade of three binary operators, which share the memory."""
-    budget = Budget(memory // 3, memory // 3, results // 3)
+    """A left-deep cascade of three binary operators, which share the memory for runs."""
+    budget = Budget(memory // 3, memory // 3, results)
     operators: list[MergeJoin] = []
     right = (Column(0, F64), Column(1, F64))
     for joined in (1, 2, 3):
