@@ -78,8 +78,10 @@ SETTINGS: tuple[Setting, ...] = (
         "join.memory",
         256 << 20,
         "bytes",
-        "Memory that one join may use for its rows in one shard; what is beyond it is in files.",
-        least=1 << 20,
+        "Memory that one join may use for its rows in one shard: for tables that are read, for "
+        "pages of files that are looked at, and with `join.method=tpmj` for rows gathered, blocks "
+        "merged and results sorted. What is beyond it is in files.",
+        least=1,
     ),
     Setting(
         "merge.strategy",
