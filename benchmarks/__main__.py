@@ -33,7 +33,7 @@ BENCHMARKS = {
     "band": Benchmark(classes.join_class("band"), 0.5),
     "overlap": Benchmark(classes.join_class("overlap"), 0.5),
     "spatial": Benchmark(classes.join_class("spatial"), 0.5),
-    "beyond": Benchmark(beyond_memory.beyond_memory, 2),
+    "beyond": Benchmark(beyond_memory.beyond_memory, 3),
     "sliding": Benchmark(against_spark.sliding),
     "window": Benchmark(against_ourselves.long_window),
     "sharing": Benchmark(against_ourselves.sharing),

@@ -1,23 +1,31 @@
 """A window larger than the memory budget: the right answer, within the budget, not much slower.
 
-The window holds all rows of both streams, with as many keys as rows.  It is joined three times,
+The window holds all rows of both streams, with as many keys as rows.  It is joined in three ways,
 with the same rows per batch:
 
 * ``ample``: with a budget that everything fits into;
-* ``tight``: with ``join.memory`` at a fifth of the state of one shard;
-* ``small``: with a window of a few rows.  That is what the workers need for a batch anyway: Python,
+* ``tight``: with ``join.memory`` between a quarter and a fifth of the state of one shard (64 MB if
+  each stream has six million rows);
+* ``small``: with a window of one second.  That is what the workers need for a batch anyway: Python,
   its libraries, the rows of a batch and their results.
 
-Answers are compared by their number and the sum of the hashes of all result rows.  Resident memory
-is read from outside, from ``/proc``; what the tight join takes beyond the small one is what it
-keeps of its state.
+Workers keep memory from one run to the next, so each way has a process with a Spark of its own
+(``python -m benchmarks.beyond_memory FOLDER SECONDS BUDGET``), and they take turns.  Answers are
+compared by their number and the sum of the hashes of all result rows.  Resident memory is read from
+outside, from ``/proc``; what the tight join takes beyond the small one is what it keeps of its
+state.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +36,11 @@ from pyspark.sql import SparkSession
 from benchmarks.harness import (
     SCHEMA,
     Measure,
-    Ran,
     console,
     folder,
     medians,
     run_penstock,
+    spark_session,
     write_stream,
 )
 from penstock.kernels.keys import sum_of_rows
@@ -45,19 +53,21 @@ ROW_BYTES = 48
 
 def beyond_memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
     """Join two streams whose rows all stay in the window, with and without enough memory."""
-    shards = spark.sparkContext.defaultParallelism
-    budget = max(2 * rows * ROW_BYTES // shards // 5, 1 << 20)
+    shards = os.cpu_count() or 1
+    budget = max(int(2 * rows * ROW_BYTES / shards / 4.5), 1 << 20)
     windows = {"ample": (100_000, 1 << 40), "tight": (100_000, budget), "small": (1, budget)}
     found: dict[str, _Seen] = {}
     with folder() as base:
         for name, seed in (("a", 1), ("b", 2)):
             write_stream(base / name, rows, 2 * rows, 10_000, seed, max(rows // 40, 1_000))
+        with ExitStack() as stack:
+            sides = {w: stack.enter_context(_side(base, *windows[w])) for w in windows}
 
-        def timed(label: str) -> float:
-            seen = found[label] = _joined(spark, base, *windows[label])
-            return seen.ran.seconds
+            def timed(label: str) -> float:
+                seen = found[label] = sides[label].run(found.get(label))
+                return seen.seconds
 
-        taken = medians({label: lambda label=label: timed(label) for label in windows}, repeats)
+            taken = medians({w: lambda w=w: timed(w) for w in windows}, repeats)
     ample, tight, small = (found[label] for label in windows)
     if (tight.rows, tight.sum) != (ample.rows, ample.sum):
         raise SystemExit(f"memory must not change the answer, got {found}")
@@ -68,7 +78,7 @@ def beyond_memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]
         console.log(f"{label}: {seen.describe()}")
     parts = {
         "budget, MB": budget / 2**20,
-        "state of a shard, MB": tight.ran.state / 2**20,
+        "state of a shard, MB": tight.state / 2**20,
         "rows": 2 * rows,
         "pairs": tight.rows,
     }
@@ -80,7 +90,7 @@ def beyond_memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]
     return [
         Measure(
             "state of a join against its memory budget",
-            tight.ran.state / budget,
+            tight.state / budget,
             4.0,
             "above",
             parts,
@@ -108,11 +118,12 @@ def beyond_memory(spark: SparkSession, rows: int, repeats: int) -> list[Measure]
 
 @dataclass
 class _Seen:
-    """A run, its answer, and the highest memory of any worker."""
+    """A run: its answer, the bytes of its largest shard, the highest memory of any worker."""
 
-    ran: Ran
+    seconds: float
     rows: int
     sum: int
+    state: int
     peaks: dict[str, int]
 
     @property
@@ -121,10 +132,65 @@ class _Seen:
 
     def describe(self) -> str:
         peaks = ", ".join(f"{name} {value >> 20} MB" for name, value in self.peaks.items())
-        return f"{self.ran.seconds:.2f} s, {self.rows} rows, sum {self.sum:016x}, {peaks}"
+        return f"{self.seconds:.2f} s, {self.rows} rows, sum {self.sum:016x}, {peaks}"
 
 
-def _joined(spark: SparkSession, base: Path, seconds: int, budget: int) -> _Seen:
+class _Side:
+    """A process that joins when it is asked, watched from here."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def run(self, before: _Seen | None) -> _Seen:
+        """Join once; the peaks are those of this run and of those before."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with Resident(self._process.pid) as resident:
+            self._process.stdin.write("run\n")
+            self._process.stdin.flush()
+            for line in self._process.stdout:
+                if line.startswith("{"):
+                    break
+            else:
+                raise SystemExit(f"a side has ended; it said: {self._log.read_text()[-2000:]}")
+        peaks = resident.peaks
+        if before is not None:
+            peaks = {name: max(value, before.peaks[name]) for name, value in peaks.items()}
+        return _Seen(**json.loads(line), peaks=peaks)
+
+
+@contextmanager
+def _side(base: Path, seconds: int, budget: int) -> Iterator[_Side]:
+    log = base / f"{seconds}-{budget}.log"
+    command = [sys.executable, "-m", "benchmarks.beyond_memory", base, seconds, budget]
+    with open(log, "w") as errors:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            yield _Side(process, log)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _serve(base: Path, seconds: int, budget: int) -> None:
+    """Answer each line on standard input by a run, told as a line of JSON."""
+    spark = spark_session()
+    for _ in sys.stdin:
+        print(json.dumps(_joined(spark, base, seconds, budget)), flush=True)
+
+
+def _joined(spark: SparkSession, base: Path, seconds: int, budget: int) -> dict[str, Any]:
     script = f"""
     CREATE STREAM a ({SCHEMA}) USING parquet OPTIONS (path '{base}/a') TIMESTAMP BY t;
     CREATE STREAM b ({SCHEMA}) USING parquet OPTIONS (path '{base}/b') TIMESTAMP BY t;
@@ -139,20 +205,20 @@ def _joined(spark: SparkSession, base: Path, seconds: int, budget: int) -> _Seen
         columns = [one_array(column) for column in rows.columns]
         answer["sum"] = (answer["sum"] + sum_of_rows(columns, rows.num_rows)) % 2**64
 
-    with Resident() as resident:
-        ran = run_penstock(spark, script, PER_BATCH, {"join.memory": budget}, {"counted": count})
-    return _Seen(ran, answer["rows"], answer["sum"], resident.peaks)
+    ran = run_penstock(spark, script, PER_BATCH, {"join.memory": budget}, {"counted": count})
+    return {"seconds": ran.seconds, "state": ran.state, **answer}
 
 
 class Resident:
-    """Watches the memory of Spark's Python workers below this process, from outside.
+    """Watches the memory of Spark's Python workers below a process, this one unless told.
 
     ``peaks`` are the highest bytes of any one worker; ``samples`` are (second, worker, bytes).
     """
 
     FIELDS = ("VmRSS", "RssAnon", "RssFile")
 
-    def __init__(self, every: float = 0.05) -> None:
+    def __init__(self, parent: int | None = None, every: float = 0.05) -> None:
+        self._parent = os.getpid() if parent is None else parent
         self.peaks = dict.fromkeys(self.FIELDS, 0)
         self.samples: list[tuple[float, int, dict[str, int]]] = []
         self._every = every
@@ -170,7 +236,7 @@ class Resident:
     def _watch(self) -> None:
         began = time.monotonic()
         while not self._stop.wait(self._every):
-            for worker in _workers(os.getpid()):
+            for worker in _workers(self._parent):
                 found = _status(worker)
                 if found:
                     self.samples.append((time.monotonic() - began, worker, found))
@@ -207,3 +273,7 @@ def _status(process: int) -> dict[str, int]:
         return {}
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     return {n: int(fields[n].split()[0]) << 10 for n in Resident.FIELDS if n in fields}
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

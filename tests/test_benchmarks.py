@@ -91,6 +91,6 @@ def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
 
 
 def test_watching_nothing_finds_nothing() -> None:
-    with Resident(0.01) as resident:
+    with Resident(every=0.01) as resident:
         pass
     assert resident.peaks == {"VmRSS": 0, "RssAnon": 0, "RssFile": 0}
