@@ -455,11 +455,11 @@ def test_a_result_that_is_over_needs_no_holder() -> None:
 
 def test_a_merge_takes_in_no_more_than_the_limit() -> None:
     most = 0
-    with patch.object(side_module, "_LARGEST", 10_000):
-        for state, _ in slide(50, 12, {"merging": Merging("always")}, held=False, window=20):
-            sizes = [run.table().nbytes for run in state.runs("left")]
-            assert all(size <= 10_000 for size in sizes)
-            most = max(most, len(sizes))
+    merging = Merging("always", most=10_000)
+    for state, _ in slide(50, 12, {"merging": merging}, held=False, window=20):
+        sizes = [run.table().nbytes for run in state.runs("left")]
+        assert all(size <= 10_000 for size in sizes)
+        most = max(most, len(sizes))
     assert most >= 2
 
 

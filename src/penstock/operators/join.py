@@ -187,6 +187,7 @@ class JoinOperator(SlicedOperator):
                 side.clear()
             else:
                 side.turn(new[port], told, until)
+                release_beyond(self._memory // 2)
 
     def _pairs(
         self, left: Piece | None, right: Piece | None, told: Ends, until: int
@@ -196,11 +197,11 @@ class JoinOperator(SlicedOperator):
         if left is not None:
             for old, mine, theirs in self._sides[1].probe(left, True, block):
                 yield from self._results(left, mine, old, theirs, told, until)
-                release_beyond(self._memory)
+                release_beyond(self._memory // 2)
         if right is not None:
             for old, mine, theirs in self._sides[0].probe(right, False, block):
                 yield from self._results(old, theirs, right, mine, told, until)
-                release_beyond(self._memory)
+                release_beyond(self._memory // 2)
         if left is not None and right is not None:
             for mine, theirs in self._layout.match(left, right, True, block):
                 yield from self._results(left, mine, right, theirs, told, until)
@@ -233,7 +234,7 @@ class JoinOperator(SlicedOperator):
                 else:
                     yield from self._results(partner, theirs, piece, mine, told, until)
             self._sides[port].store(piece, until)
-            release_beyond(self._memory)
+            release_beyond(self._memory // 2)
 
     def _partners(
         self, port: int, piece: Piece, new: Piece | None

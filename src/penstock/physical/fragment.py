@@ -56,7 +56,9 @@ class Fragment:
         self._outgoing: dict[int, list[int]] = {}
         self.seconds: dict[int, float] = {}
         self.rows_out: dict[int, int] = {}
-        merging = Merging(config["merge.strategy"], config["merge.fan_in"])
+        merging = Merging.within(
+            config["merge.strategy"], config["merge.fan_in"], config["join.memory"]
+        )
         for at in self.positions:
             node = plan.nodes[at]
             state = State(storage, states.get(node.digest))

@@ -16,10 +16,19 @@ class Merging:
     * ``load``: ``maxfanin`` under load, else ``greedy``.  The pipeline decides, batch by batch;
       where nobody does, it is ``greedy``.
     * ``always``, ``never``: for tests.
+
+    A merge takes in at most ``most`` bytes.  That bounds memory, and text within what one array can
+    hold.
     """
 
     strategy: str = "greedy"
     fan_in: int = 8
+    most: int = 32 << 20
+
+    @staticmethod
+    def within(strategy: str, fan_in: int, memory: int) -> Merging:
+        """Return a strategy whose merges need a part of a memory budget only."""
+        return Merging(strategy, fan_in, min(max(memory // 8, 1 << 20), 32 << 20))
 
     def choose(self, sizes: Sequence[int]) -> tuple[int, int] | None:
         """Return the range ``[first, last)`` of runs (oldest first) to merge now, or None."""

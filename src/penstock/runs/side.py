@@ -36,8 +36,6 @@ from penstock.model import I64, MIN_TIME, Batch, Ends, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.state import Run, State
 
-_LARGEST = 32 << 20
-"""Most bytes that a merge takes in. It bounds memory, and text within what one array can hold."""
 _WIDE_GAP = 1 << 20
 _SPARSE = 16
 _MOST_TABLES = 8
@@ -241,7 +239,7 @@ class Shelf(ABC):
         chosen = self._merging.choose([piece.live for piece in self.pieces])
         if chosen:
             first, last = chosen
-            while sum(piece.bytes for piece in self.pieces[first:last]) > _LARGEST:
+            while sum(piece.bytes for piece in self.pieces[first:last]) > self._merging.most:
                 first += 1
             if last - first > 1:
                 plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]

@@ -28,9 +28,6 @@ from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, one_array, to_
 from penstock.runs.merging import Merging
 from penstock.runs.state import Run, State
 
-_LARGEST = 32 << 20
-"""Most bytes that a merge takes in. It bounds memory, and text within what one array can hold."""
-
 
 class Slab:
     """A sorted table that never changes; only what is gone of it does."""
@@ -187,7 +184,7 @@ class Stock:
         chosen = self._merging.choose([len(s) - s.stats["dead"] for s in self.slabs])
         if chosen:
             first, last = chosen
-            while sum(slab.table.nbytes for slab in self.slabs[first:last]) > _LARGEST:
+            while sum(slab.table.nbytes for slab in self.slabs[first:last]) > self._merging.most:
                 first += 1
             if last - first > 1:
                 self.slabs[first:last] = self._rewritten(self.slabs[first:last], until, useful)
