@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.config import Config
 from penstock.errors import InternalError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr
@@ -232,7 +233,8 @@ def test_a_window_larger_than_the_memory_stays_within_it(
     operator = kind((TYPES, TYPES), ((X, X), (X, X)), Overlap())
     with SegmentStorage(str(tmp_path), "run", fsync=False) as storage:
         state = State(storage)
-        operator.open(Context(state, merging=Merging(strategy, 4), block=4096, memory=memory))
+        given = Config({"join.memory": memory})
+        operator.open(Context(state, merging=Merging(strategy, 4), block=4096, settings=given))
         count, parts = _drive(operator, sides, step, None)
         operator.close()
     assert operator.work.most_bytes <= memory, operator.work
@@ -260,7 +262,8 @@ def test_state_survives_in_manifests(kind: type[MergeJoin], tmp_path: Path) -> N
         operator = kind((TYPES, TYPES), ((X, Y), (X, Y)), Overlap(), None)
         with SegmentStorage(str(tmp_path), f"{batch}", fsync=False) as storage:
             state = State(storage, json.loads(json.dumps(described)))
-            operator.open(Context(state, merging=Merging("load", 3), memory=1 << 16))
+            given = Config({"join.memory": 1 << 16})
+            operator.open(Context(state, merging=Merging("load", 3), settings=given))
             last = first + 250
             for port, side in enumerate(sides):
                 for message in (side.slice(first, last), Heartbeat(last if last < rows else INF)):

@@ -15,6 +15,7 @@ from penstock.model import INF
 from penstock.reference import Inputs, accept, stream
 from penstock.session import QueryHandle, Session
 from penstock.spark.sinks import read_committed
+from penstock.spark.sources import _register
 from tests.comparison import check_answer, interval_rows
 from tests.world import make_world
 
@@ -299,3 +300,16 @@ def committed(folder: Path, query: str = "") -> list[tuple[Any, ...]]:
         *values, start, end = row.values()
         rows.append((tuple(values), start, INF if end is None else end))
     return rows
+
+
+def test_a_session_opens_while_another_one_is_active(spark: Any, tmp_path: Path) -> None:
+    """Spark looks for a source's name in the active session, whichever that is."""
+    other = spark.newSession()
+    _register(other)
+    other.createDataFrame([], "x int")  # makes the other one active
+    pushed = Pushed(tmp_path)
+    with Session(spark, checkpoint=tmp_path / "state", settings={"trigger": "10ms"}) as session:
+        session.sql(pushed.script)
+        session.sql("CREATE QUERY q INTO kept AS SELECT * FROM m [RANGE 5]")
+        session.start()
+        pushed.push(session, "m", 0, 10)

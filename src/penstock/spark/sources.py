@@ -122,7 +122,12 @@ def open_stream(
 
 
 def _register(spark: SparkSession) -> None:
-    """Make Penstock's own source known; Spark may know it from another session already."""
+    """Make Penstock's own source known to a session.
+
+    Spark looks for the name in the *active* session, which may be another one that knows it, and
+    then refuses to register it here.  Making a frame makes this session the active one.
+    """
+    spark.createDataFrame([], "nothing int")
     try:
         spark.dataSource.register(DescriptorSource)
     except AnalysisException as error:
