@@ -25,6 +25,11 @@ QUERIES = {
     "births": "ISTREAM (SELECT k, MAX(x) AS top FROM r [RANGE 5] GROUP BY k)",
     "near": "SELECT s.x, q.x AS z FROM s [RANGE 5], q [ROWS 6] WHERE ABS(s.x - q.x) <= 1",
     "later": "SELECT s.y, r.x FROM s [RANGE 4], r [RANGE 4] WHERE s.y < r.x",
+    "lonely": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 6] LEFT JOIN r [ROWS 4] ON s.k = r.k",
+    "nearest": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 6] ASOF JOIN r [RANGE 9] "
+    "ON s.k = r.k AND s.t >= r.t",
+    "three": "SELECT s.x, r.x AS z, q.b FROM s [RANGE 5], r [ROWS 4], q [RANGE 5] "
+    "WHERE s.x = r.x AND r.x = q.x",
     "facts": "SELECT s.k, d.x FROM s [RANGE 4] JOIN d ON s.k = d.k",
 }
 

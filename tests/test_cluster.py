@@ -35,6 +35,7 @@ QUERIES = {
     "totals": "SELECT k, COUNT(*) AS n, SUM(x) AS total FROM s [RANGE 5] GROUP BY k",
     "pairs": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 5] JOIN r [ROWS 4] ON s.k = r.k",
     "near": "SELECT s.x, q.x AS z FROM s [RANGE 5], q [ROWS 6] WHERE ABS(s.x - q.x) <= 1",
+    "lonely": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 6] LEFT JOIN r [ROWS 4] ON s.k = r.k",
     "missing": "SELECT k FROM s [RANGE 6] EXCEPT SELECT k FROM r [RANGE 6]",
 }
 
