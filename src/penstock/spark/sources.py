@@ -125,7 +125,7 @@ def _register(spark: SparkSession) -> None:
     """Make Penstock's own source known to a session.
 
     Spark looks for the name in the *active* session, which may be another one that knows it, and
-    then refuses to register it here.  Making a frame makes this session the active one.
+    then refuses to register it here.  Making a frame makes the given one active.
     """
     spark.createDataFrame([], "nothing int")
     try:
