@@ -46,6 +46,7 @@ bench-flink: setup  ## make .venv-flink, which the benchmark against Flink needs
 
 bench-papers: setup  ## run the experiments of the papers (a few minutes)
 	.venv/bin/penstock bench tpmj --raw docs/papers-joins.json --plot docs/papers-joins.png
+	.venv/bin/penstock bench lifetimes --raw docs/papers-lifetimes.json --plot docs/papers-lifetimes.png
 
 clean:  ## remove everything that was made, .venv too
 	rm -rf .venv .venv-flink build dist demo-output spark-warehouse metastore_db derby.log

@@ -132,7 +132,7 @@ class Ends:
         """Sort, and keep the earliest end of each holder."""
         if len(holder) == 0:
             return Ends()
-        order = np.argsort(holder)
+        order = np.argsort(holder, kind="stable")  # which merges parts that are sorted already
         holder, end = holder[order], end[order]
         new = np.ones(len(holder), bool)
         new[1:] = holder[1:] != holder[:-1]

@@ -134,7 +134,7 @@ class Graph:
                 pattern=pattern,
             )
         )
-        return self.signed(added) if self.negative and kind.ends_rows else added
+        return self.signed(added) if self.negative and _mortal(kind, arguments) else added
 
     def signed(self, below: int) -> int:
         """Add the signs of a node's rows."""
@@ -160,7 +160,7 @@ class Graph:
         A window whose rows need signs cannot; ``demand`` is then how they shall be distributed.
         """
         node = self.nodes[producer]
-        if self.negative and kind is TimeWindowOperator and not arguments[0].unbounded:
+        if self.negative and kind is TimeWindowOperator and _mortal(kind, arguments):
             where = partitioning if demand is None else demand
             return self.operator(
                 kind, arguments, [producer], [demand], types, where, label, pattern
@@ -290,6 +290,11 @@ def reachable(whole: PhysicalPlan) -> PhysicalPlan:
     )
     answers = tuple(replace(a, node=place[a.node]) for a in whole.answers)
     return PhysicalPlan(nodes, channels, answers, {n.digest: n.number for n in nodes})
+
+
+def _mortal(kind: type[Operator], arguments: tuple[Any, ...]) -> bool:
+    """Whether an operator decides when rows end, and some of them do."""
+    return kind.ends_rows and not (kind is TimeWindowOperator and arguments[0].unbounded)
 
 
 def _cannot_fail(arguments: tuple[Any, ...]) -> bool:
