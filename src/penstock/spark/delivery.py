@@ -53,7 +53,7 @@ class Delivery:
                 outlet.sink.count(manifest.batch, sum(r["rows"] for r in results))
             else:
                 tables = [read_segment(self.segments, r["place"]) for r in results]
-                _publish(
+                hand_over(
                     outlet.sink, outlet_result(query, manifest.batch, outlet, results, tables)
                 )
         by_reject: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -65,7 +65,7 @@ class Delivery:
                 tables = [read_segment(self.segments, r["place"]) for r in rejects]
                 table = pa.concat_tables(tables).rename_columns(list(aside.schema.names))
                 name = f"{key[0]}-{key[1]}"
-                _publish(
+                hand_over(
                     aside.sink,
                     Result(name, manifest.batch, "rows", aside.schema, aside.timestamps, table),
                 )
@@ -76,7 +76,8 @@ class Delivery:
             outlet.sink.close()
 
 
-def _publish(sink: Sink, result: Result) -> None:
+def hand_over(sink: Sink, result: Result) -> None:
+    """Give a batch to a sink."""
     with room_for(f"the sink of {result.query}"):
         passing("sink-before")
         sink.publish(result)
@@ -96,9 +97,7 @@ def outlet_result(
     before = [part["since"] for part in described if "since" in part]
     since = None if None in before else min(before, default=None)
     shaped = shape(table, outlet.schema, outlet.mode, outlet.timestamps)
-    return Result(
-        query, batch, outlet.mode, outlet.schema, outlet.timestamps, shaped, as_of, since
-    )
+    return Result(query, batch, outlet.mode, outlet.schema, outlet.timestamps, shaped, as_of, since)
 
 
 def shape(table: pa.Table, schema: Schema, mode: str, timestamps: bool) -> pa.Table:
