@@ -605,3 +605,62 @@ def test_passwords_are_not_shown():
             )
         assert "sesame" not in str(told.value)
         assert "vieww" in str(told.value)
+
+
+# On Spark
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_tables_are_filled_by_a_run(spark, places, tmp_path):
+    """A view and a log, late rows, a pause, a restart, and a second run."""
+    sqlite, postgresql = places["sqlite"], places["postgresql"]
+    names = {name: postgresql.new_table() for name in ("view", "log", "late")}
+    script = f"""
+        CREATE SINK late USING postgresql
+          OPTIONS (url '{postgresql.address}', table '{names["late"]}');
+        CREATE STREAM s (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t LATE INTO late;
+        CREATE SINK seen USING postgresql
+          OPTIONS (url '{postgresql.address}', table '{names["view"]}', changes 'view');
+        CREATE SINK told USING sqlite
+          OPTIONS (path '{sqlite.address}', table '{names["log"]}', changes 'log');
+        CREATE QUERY seen INTO seen AS SELECT k, SUM(x) AS total FROM s [RANGE 10] GROUP BY k;
+        CREATE QUERY told INTO told AS SELECT k, SUM(x) AS total FROM s [RANGE 10] GROUP BY k;
+    """
+
+    def session(checkpoint: str) -> Session:
+        return Session(spark, checkpoint=tmp_path / checkpoint, settings={"shards": 2})
+
+    def step(running: Session, *rows: tuple[str, int, int]) -> Counter:
+        running.push("s", list(rows))
+        running.await_idle()
+        return postgresql.rows(names["view"])
+
+    with session("c") as running:
+        running.sql(script)
+        assert step(running, ("a", 1, 1), ("b", 2, 2), ("a", 3, 4)) == Counter([("a", 1), ("b", 2)])
+        assert postgresql.note(names["view"])[1] == 3
+        assert step(running, ("c", 1, 13), ("c", 1, 3)) == Counter([("a", 3)])
+        assert postgresql.rows(names["late"]) == Counter([("c", 1, 3)])
+        assert "sesame" not in running.query("seen").explain()
+        running.sql("PAUSE QUERY seen")
+        assert step(running, ("d", 1, 20)) == Counter([("a", 3)])
+        running.sql("RESUME QUERY seen")
+        assert step(running, ("e", 7, 21), ("e", 7, 22)) == Counter([("e", 7)])
+    with session("c") as running:
+        running.sql(script)
+        running.await_idle()
+        assert step(running, ("e", 1, 25)) == Counter([("e", 14)])
+        running.finish("s")
+        running.await_idle()
+        assert postgresql.rows(names["view"]) == Counter([("e", 15)])
+        assert postgresql.note(names["view"])[1] == 25
+    counts: Counter = Counter()
+    for *values, _, sign in sqlite.run(f'SELECT * FROM "{names["log"]}" ORDER BY _time, _sign'):
+        counts[tuple(values)] += sign
+        assert counts[tuple(values)] >= 0
+    assert +counts == Counter()
+    for name in os.listdir(tmp_path / "c" / "manifest"):
+        assert "sesame" not in (tmp_path / "c" / "manifest" / name).read_text()
+    with session("d") as other, pytest.raises(ConfigError, match="must be new or empty"):
+        other.sql(script)

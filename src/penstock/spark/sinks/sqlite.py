@@ -27,6 +27,9 @@ from penstock.spark.sinks.text import iso_text
 _PATIENCE = 30.0
 """Seconds to wait for another writer."""
 
+_CACHE_KIB = 65536
+"""Pages to keep in memory: rows that leave are looked up all over the index."""
+
 _AFFINITIES = {
     "INTEGER": ("INTEGER", "NUMERIC"),
     "REAL": ("REAL", "NUMERIC"),
@@ -81,6 +84,7 @@ class SqliteDatabase(Database):
         )
         if is_new:
             self._execute("PRAGMA journal_mode = WAL")
+        self._execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'OFF'}")
 
     def disconnect(self) -> None:
