@@ -8,13 +8,17 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
+from penstock.algebra import Node
 from penstock.model import INF
+from penstock.reference import relation, snapshot_at
 from penstock.runs.manifest import Checkpoint
 from penstock.session import Session
 from penstock.spark.sinks import read_committed
-from tests.comparison import check_answer
+from tests.comparison import check_answer, same_bag
+from tests.databases import Place
 from tests.world import SLACK, World, make_world
 
 QUERIES = {
@@ -33,10 +37,16 @@ QUERIES = {
     "facts": "SELECT s.k, d.x FROM s [RANGE 4] JOIN d ON s.k = d.k",
 }
 
+TABLES = {
+    "held": ("view", "SELECT k, COUNT(*) AS n, MAX(x) AS top FROM s [RANGE 9] GROUP BY k"),
+    "told": ("log", "SELECT k, x FROM r [ROWS 3]"),
+}
+"""Queries whose answers are kept in tables of a database, and how."""
+
 
 @dataclass
 class Scenario:
-    """Streams in files, a script with sinks of files, and a checkpoint."""
+    """Streams in files, a script with sinks of files and tables, and a checkpoint."""
 
     folder: Path
     world: World
@@ -53,6 +63,10 @@ class Scenario:
         lines = [f"CREATE SINK late USING jsonl OPTIONS (path '{folder}/late');", declared]
         for name, text in QUERIES.items():
             lines.append(f"CREATE SINK {name} USING jsonl OPTIONS (path '{folder}/{name}');")
+            lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
+        for name, (changes, text) in TABLES.items():
+            options = f"path '{folder}/answers.db', table '{name}', changes '{changes}'"
+            lines.append(f"CREATE SINK {name} USING sqlite OPTIONS ({options});")
             lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
         script = "\n".join(lines)
         (folder / "script.sql").write_text(script)
@@ -97,6 +111,8 @@ class Scenario:
             session.sql(self.script)
             plans = {handle.name: handle.definition.plan for handle in session.handles()}
         inputs = self.world.inputs()
+        for name in TABLES:
+            self.check_table(name, plans.pop(name))
         for name, plan in plans.items():
             rows = []
             for row in read_committed(self.folder / name):
@@ -115,6 +131,24 @@ class Scenario:
         assert set(SLACK) == {"s", "r", "q"}  # the queries read all of them
         assert late == Counter(expected)
         self.check_files()
+
+    def check_table(self, name: str, plan: Node) -> None:
+        """Check a table: a view is the snapshot of its instant, a log replays to every snapshot."""
+        place = Place("sqlite", str(self.folder / "answers.db"))
+        steps = relation(plan, self.world.inputs())
+        if TABLES[name][0] == "view":
+            batch, as_of = place.note(name)
+            assert batch <= self.batch()
+            assert as_of == self.world.inputs().streams["s"][-1][1]
+            same_bag(place.rows(name), snapshot_at(steps, as_of), as_of)
+            return
+        counts: Counter[object] = Counter()
+        changes = place.run(f"SELECT * FROM {name} ORDER BY _time")
+        for time, some in groupby(changes, key=lambda row: row[-2]):
+            for *values, _, sign in some:
+                counts[tuple(values)] += sign
+            same_bag(+counts, snapshot_at(steps, time), time)
+        assert {row[-2] for row in changes} == {time for time, _ in steps}
 
     def check_files(self) -> None:
         """Check that the checkpoint holds what its two newest manifests name, and no more."""

@@ -223,6 +223,8 @@ DRIVER_POINTS = {
     "manifest-temp": 1,
     "manifest-renamed": 2,
     "sink-before": 2,
+    "sink-transaction": 2,
+    "sink-committed": 3,
     "sink-after": 3,
     "sweep-middle": 2,
     "before-return": 1,
@@ -374,7 +376,12 @@ def test_rows_that_spark_parses_are_compared_too(spark: Any, tmp_path: Path) -> 
     "points",
     [
         ["tasks-done=crash@2", "manifest-temp=kill@2", "sink-before=kill@4"],
-        ["run-written=crash@3", "manifest-renamed=kill", "before-return=kill@2"],
+        [
+            "run-written=crash@3",
+            "manifest-renamed=kill",
+            "sink-transaction=kill@3",
+            "before-return=kill@2",
+        ],
     ],
     ids=["before", "after"],
 )

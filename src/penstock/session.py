@@ -27,7 +27,7 @@ from penstock.builder import Relation
 from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef, TableDef
 from penstock.config import Config
 from penstock.cql import statements
-from penstock.errors import PenstockError, QueryError, StateError
+from penstock.errors import PenstockError, QueryError, StateError, without_passwords
 from penstock.expr import functions
 from penstock.expr.types import type_name
 from penstock.model import MIN_TIME, TIMESTAMP, Field, Schema
@@ -41,7 +41,7 @@ from penstock.spark.engine import own_session
 from penstock.spark.failures import root_cause
 from penstock.spark.metrics import state_bytes, state_rows
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.sinks import MemorySink, Sink, changes_of, check_sink, open_sink
+from penstock.spark.sinks import MemorySink, Sink, check_sink, delivery_mode, open_sink
 from penstock.spark.sources import check_stream, check_table, is_finite
 from penstock.spark.spool import Spool
 
@@ -327,7 +327,7 @@ class Session:
             return "stream"
         if sink is None:
             return "view"
-        return changes_of(sink)
+        return delivery_mode(sink)
 
     def _has_timestamps(self, node: Node) -> bool:
         name = next(iter(algebra.streams_of(node)))
@@ -400,7 +400,10 @@ class Session:
     def _describe(self, name: str, kind: str) -> pa.Table:
         definition = self.catalog.get(kind, name)
         if kind == "sink":
-            options = {k: "***" if _SECRET.search(k) else v for k, v in definition.options.items()}
+            options = {
+                k: "***" if _SECRET.search(k) else without_passwords(str(v))
+                for k, v in definition.options.items()
+            }
             return pa.table({"option": list(options), "value": [str(v) for v in options.values()]})
         schema = definition.schema if kind in ("stream", "table") else definition.plan.schema
         return pa.table(

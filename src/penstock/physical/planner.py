@@ -70,7 +70,7 @@ def plan(
         planner.announce(whole)
     for query, whole in zip(queries, nameless, strict=True):
         planner.since, planner.batch = query.since, query.batch
-        planner.in_step = query.mode == "view"
+        planner.in_step = query.mode in ("view", "delta")
         node = planner.lower(whole)
         mode = query.mode if not algebra.is_stream(query.plan) else "stream"
         answers.append(Answer(query.name, planner.output(query.name, node, mode), mode))
