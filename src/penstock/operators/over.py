@@ -102,20 +102,29 @@ class _Pool:
         """Ask for the row with a number in the partition of each row; below 0 for none."""
         past = np.flatnonzero((number >= 0) & (number < self.rows.base[self.rows.group]))
         if len(past):
-            group = self.rows.group[past]
-            self.wanted.append((group, self.rows.base[group] - 1 - number[past]))
+            self.wanted.append((self.rows.group[past], number[past]))
 
     def load(self, history: Histories) -> None:
         """Read what was asked for, each row once."""
         if not self.wanted:
             return
         group = np.concatenate([g for g, _ in self.wanted])
-        back = np.concatenate([b for _, b in self.wanted])
-        self._span = int(back.max()) + 1
-        self._codes = np.unique(group * self._span + back)
-        group, back = self._codes // self._span, self._codes % self._span
-        self.columns = history.fetch(group, self.rows.base[group] - 1 - back)
+        number = np.concatenate([n for _, n in self.wanted])
+        self._span = int((self.rows.base[group] - number).max()) + 1
+        codes = self._code(group, number)
+        if not (codes[1:] > codes[:-1]).all():
+            codes.sort()
+            new = np.append(True, codes[1:] != codes[:-1])
+            codes, group = codes[new], codes[new] // self._span
+            number = codes - group * self._span + self.rows.base[group] - self._span
+        self._codes = codes
+        self.columns = history.fetch(group, number)
         self.old = len(group)
+
+    def _code(self, group: I64, number: I64) -> I64:
+        """Return integers in the order of groups and numbers, of rows below the base."""
+        code: I64 = group * self._span + number - self.rows.base[group] + self._span
+        return code
 
     def at(self, number: I64) -> I64:
         """Return where rows that were asked for stand: in front those of the history."""
@@ -124,7 +133,7 @@ class _Pool:
         base = rows.base[rows.group]
         past = np.flatnonzero((number >= 0) & (number < base))
         if len(past):
-            code = rows.group[past] * self._span + base[past] - 1 - number[past]
+            code = self._code(rows.group[past], number[past])
             found[past] = np.searchsorted(self._codes, code)
         return found
 

@@ -164,11 +164,9 @@ class Histories:
         table = pa.concat_tables([r.table().select(names) for r in runs]).combine_chunks()
         keys = Keys(to_numpy(table.column("high")), to_numpy(table.column("low")))
         order, starts = group_order(keys, None)  # stable: inside a group, older runs come first
-        table = table.take(pa.array(order)).combine_chunks()
         number, time = to_numpy(table.column("number")), to_numpy(table.column("time"))
-        keep = self.needed(starts, number, time, heartbeat)
-        if not keep.all():
-            table = table.filter(pa.array(keep)).combine_chunks()
+        kept = order[self.needed(starts, number[order], time[order], heartbeat)]
+        table = table.take(pa.array(kept)).combine_chunks()
         self._state.replace(self._name, runs, self._with_extremes(table), _stats(table))
 
     def needed(self, starts: I64, number: I64, time: I64, heartbeat: int) -> Mask:
@@ -198,20 +196,27 @@ class Histories:
         return table
 
     def _take(self, which: I64, at: I64, there: Mask | None) -> tuple[pa.Array, ...]:
-        """Return rows by run and position, null where there is none."""
-        used = np.unique(which if there is None else which[there]).tolist()
-        pools: list[list[pa.Array]] = [[pa.array([], t)] for t in self._types]
+        """Return rows by run and position, null where there is none; only these are read."""
+        pools: list[list[pa.Array]] = [[] for _ in self._types]
         index = np.zeros(len(which), np.int64)
         total = 0
-        for i in used:  # only what is asked for is read
-            mine = which == i if there is None else (which == i) & there
-            index[mine] = total + np.arange(int(mine.sum()))
+        for i, part in enumerate(self._parts):
+            mine = np.flatnonzero(which == i if there is None else (which == i) & there)
+            if len(mine) == 0:
+                continue
+            index[mine] = np.arange(total, total + len(mine))
             rows = pa.array(at[mine])
-            for pool, c in zip(pools, range(len(self._types)), strict=True):
-                pool.append(one_array(self._parts[i].table.column(f"c{c}")).take(rows))
-            total += len(rows)
+            for c, pool in enumerate(pools):
+                pool.append(one_array(part.table.column(f"c{c}")).take(rows))
+            total += len(mine)
+        whole = [
+            pa.concat_arrays(pool) if pool else pa.array([], kind)
+            for pool, kind in zip(pools, self._types, strict=True)
+        ]
+        if total == len(which) and (index[1:] > index[:-1]).all():
+            return tuple(whole)
         chosen = pa.array(index, mask=None if there is None else ~there)
-        return tuple(pa.concat_arrays(pool).take(chosen) for pool in pools)
+        return tuple(column.take(chosen) for column in whole)
 
 
 def ranked(values: pa.Array, largest: bool) -> tuple[I64, I64, pa.Array]:
