@@ -1,6 +1,6 @@
 """ISTREAM, DSTREAM and RSTREAM of every kind of plan, read again through every kind of window.
 
-All combinations of a plan run together in one engine, in several cuts and on several shards, and
+All combinations of a plan run together in one engine, in several batches and on two shards, and
 are compared with the oracle at every instant.
 """
 
@@ -76,7 +76,7 @@ WINDOWS = (
     "[AFTER 3 AND BEFORE 12]",
     "[ROWS 2 START 4]",
 )
-WAYS = ((1, 1), (5, 2))
+WAYS = ((4, 2),)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_what_stands_around(around: str, catalog: Catalog) -> None:
             text = AROUND[around].format(f"{kind} ({BELOW[below]})")
             plans[text] = bind_query(text, catalog)
     streams = {"s": [(row, row[-1]) for row in ROWS], "r": [(row, row[-1]) for row in OTHERS]}
-    for cuts, shards in WAYS[1:]:
+    for cuts, shards in WAYS:
         answers = run_local(plans, streams, {}, cuts=cuts, shards=shards)
         for text, plan in plans.items():
             try:

@@ -208,7 +208,7 @@ class Overs:
         if found.name in ("min", "max") and frame.start is not None and frame.end > 0:
             self.source.refuse(
                 f"the frame of {name.upper()} must end at CURRENT ROW, unless it begins at "
-                f"UNBOUNDED PRECEDING",
+                f"UNBOUNDED PRECEDING; let it end there in a sub-query and take its LAG",
                 span,
             )
         args = () if found.arg is None else (found.arg,)
