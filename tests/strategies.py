@@ -571,6 +571,6 @@ OPERATORS: list[Callable] = [
     set_operations,
     top_ks,
     to_streams,
-    nested_windows,
     overs,
+    nested_windows,
 ]
