@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.algebra import (
     Distinct,
     Node,
+    Over,
     Project,
     Scan,
     SetOp,
@@ -28,6 +29,8 @@ from penstock.algebra import (
     streams_of,
 )
 from penstock.catalog import Catalog
+from penstock.cql.newest import newest_item
+from penstock.cql.over import has_over
 from penstock.cql.scalars import ScalarBinder
 from penstock.cql.scope import Scope
 from penstock.cql.select import SelectBinder, position, top_k
@@ -69,6 +72,7 @@ class QueryBinder:
         self.catalog = catalog
         self.names = dict(names or {})
         self.around = around
+        self.deferred: dict[str, Query] = {}
 
     def top(self, query: Query) -> Node:
         """Return the plan of a query that is delivered: a relation unless it says ISTREAM or so."""
@@ -98,10 +102,14 @@ class QueryBinder:
         """Return the plan of any query."""
         if query.names:
             inner = QueryBinder(self.source, self.catalog, self.names, self.around)
+            inner.deferred = dict(self.deferred)
             for name, part in query.names:
                 if name.text.lower() in {n.text.lower() for n, _ in query.names if n is not name}:
                     self.source.fail(f"WITH names '{name.text}' twice", name.span)
-                inner.names[name.text.lower()] = inner.view(part)
+                if newest_item(part) is not None:
+                    inner.deferred[name.text.lower()] = part
+                else:
+                    inner.names[name.text.lower()] = inner.view(part)
             return inner.query(replace(query, names=()))
         if query.order and query.limit is None:
             self.source.refuse(
@@ -135,6 +143,8 @@ class QueryBinder:
                 return self._set_query(body)
             case StreamOf(kind, query, _):
                 plan = self.query(query)
+                if kind == "istream" and isinstance(plan, Over):
+                    return plan
                 if not streams_of(plan):
                     self.source.fail(
                         f"{kind.upper()} must be of something that changes; this reads no stream",
@@ -180,6 +190,7 @@ class QueryBinder:
     def partners(self, query: Query, around: Scope) -> Partners:
         """Return a sub-query of WHERE; only a plain SELECT block may depend on what is around."""
         inner = QueryBinder(self.source, self.catalog, self.names, around)
+        inner.deferred = dict(self.deferred)
         body: Body = query
         while isinstance(body, Query) and not body.names and body.limit is None:
             if body.order:
@@ -259,11 +270,14 @@ def converted(node: Node, types: Sequence[pa.DataType]) -> Node:
 
 
 def _says_stream(query: Query) -> bool:
-    """Whether the outermost operator is ISTREAM, DSTREAM or RSTREAM."""
+    """Whether the outermost operator is ISTREAM, DSTREAM or RSTREAM, or a window function."""
     if query.limit is not None:
         return False
     if isinstance(query.body, Query):
         return _says_stream(query.body)
+    if isinstance(query.body, SelectQuery):
+        block = query.body
+        return has_over([*(item.expr for item in block.items), block.qualify])
     return isinstance(query.body, StreamOf)
 
 

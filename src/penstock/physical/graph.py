@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from penstock.config import Config
 from penstock.expr.arrow import cannot_fail
-from penstock.expr.nodes import Expr
+from penstock.expr.nodes import Column, Expr
 from penstock.model import Schema
 from penstock.operators.base import Operator
 from penstock.operators.output import OutputOperator
@@ -323,6 +323,15 @@ def after(graph: Graph, producer: int, demand: Exchange) -> Exchange:
     if have is None or graph.needs(producer, demand) is not None:
         return demand
     return have
+
+
+def projected(have: Exchange | None, exprs: Sequence[Expr]) -> Exchange | None:
+    """Return how rows are distributed by the columns that a projection makes of them."""
+    if have is None or not have.keys:
+        return have
+    kept = {e.index: i for i, e in reversed(list(enumerate(exprs))) if isinstance(e, Column)}
+    known = all(k in kept for k in have.keys)
+    return replace(have, keys=tuple(kept[k] for k in have.keys)) if known else None
 
 
 def usable(graph: Graph, producer: int, keys: tuple[int, ...]) -> bool:

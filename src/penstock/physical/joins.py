@@ -206,7 +206,7 @@ def _determined(node: algebra.Node) -> bool:
     match node:
         case algebra.Window(_, spec):
             return spec.by_time
-        case algebra.Scan() | algebra.TableScan() | algebra.ToStream():
+        case algebra.Scan() | algebra.TableScan() | algebra.ToStream() | algebra.Over():
             return True
         case algebra.Filter() | algebra.Project() | algebra.UnionAll():
             return all(_determined(below) for below in algebra.inputs(node))

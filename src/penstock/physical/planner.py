@@ -30,10 +30,11 @@ from penstock.operators.top_k import TopKOperator
 from penstock.operators.union import UnionOperator
 from penstock.optimizer.nameless import canonical
 from penstock.physical.asof import asof_join
-from penstock.physical.graph import Graph, after, all_columns, reachable, relaxed
+from penstock.physical.graph import Graph, after, all_columns, projected, reachable, relaxed
 from penstock.physical.join_kinds import join_of_kind
 from penstock.physical.joins import Joined, prepared, with_key_columns
 from penstock.physical.multiway import Surroundings, meaning_of, multiway
+from penstock.physical.over import over
 from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
 from penstock.physical.wanted import wanted
 
@@ -184,12 +185,7 @@ def _(node: algebra.Filter, planner: Planner) -> int:
 @lower.register
 def _(node: algebra.Project, planner: Planner) -> int:
     below = planner.lower(node.input)
-    have = planner.nodes[below].partitioning
-    kept = {e.index: i for i, e in reversed(list(enumerate(node.exprs)))
-            if isinstance(e, expr.Column)}  # fmt: skip
-    if have is not None and have.keys:
-        known = all(k in kept for k in have.keys)
-        have = replace(have, keys=tuple(kept[k] for k in have.keys)) if known else None
+    have = projected(planner.nodes[below].partitioning, node.exprs)
     return planner.stateless(
         ProjectOperator,
         (node.exprs,),
@@ -329,6 +325,11 @@ def _(node: algebra.ToStream, planner: Planner) -> int:
         node.kind.upper(),
         algebra.update_pattern(node),
     )
+
+
+@lower.register
+def _(node: algebra.Over, planner: Planner) -> int:
+    return over(planner, node, planner.lower(node.input))
 
 
 def self_sliding(node: Node) -> bool:

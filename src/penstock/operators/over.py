@@ -1,0 +1,717 @@
+"""Window functions, ``f(..) OVER (PARTITION BY .. ORDER BY t frame)``: stream to stream.
+
+The rows of a partition are numbered in their order; a slice brings the next numbers, and every row
+of a slice gets its answer in it.  What a row carries on, in the state as in the slice, is what is
+known of its partition *before* it: the number of values, their exact sum and the sum of their
+squares.  So the sum over the frame ``[lo, hi]`` is what row ``hi + 1`` carries, minus what row
+``lo`` carries, whatever lies between.  The other functions are one row each, too: LAG and
+FIRST_VALUE are the argument at a number; the best of a frame is the best from ``lo`` to the end of
+the history, which row ``lo`` holds (`runs.histories`), or that of a range of the slice; and of a
+frame without a beginning, the last row of the history carries the answer so far.
+
+The cost of a slice follows its rows, not the length of the frames.  No answer depends on the cuts:
+sums are exact, and a number is the same whichever slice brings it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import NotSupportedError
+from penstock.expr.arrow import evaluate
+from penstock.expr.frames import ORDINALS, PICKS, Frame, OverCall
+from penstock.expr.nodes import Cast, Expr
+from penstock.kernels import exact
+from penstock.kernels.counts import integers
+from penstock.kernels.exact import PACKED, Digits
+from penstock.kernels.frames import (
+    added,
+    joined,
+    least_in,
+    least_so_far,
+    picked,
+    running_digits,
+)
+from penstock.kernels.keys import Keys, hash_columns
+from penstock.kernels.measures import Extreme, Measure, numbers, result
+from penstock.kernels.order import group_order, search_within, time_order
+from penstock.kernels.steps import segmented_cumsum
+from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, to_mask, to_numpy
+from penstock.operators.base import SlicedOperator
+from penstock.runs.histories import Histories, Reach, ranked
+
+_VARIANCES = ("var_samp", "var_pop", "stddev_samp", "stddev_pop")
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """The rows of one slice, sorted by partition and number.
+
+    ``order`` says where they stood.  ``starts`` is where partitions begin, ``group`` the partition
+    of each row; ``base`` is the number of the first row that a partition has in the slice.
+    """
+
+    order: I64
+    starts: I64
+    group: I64
+    keys: Keys
+    time: I64
+    base: I64
+    number: I64
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def place(self, number: I64) -> I64:
+        """Return where rows of the slice stand, by their numbers in the partition of each row."""
+        at: I64 = (self.starts - self.base)[self.group] + number
+        return at
+
+    def spread(self, values: pa.Array) -> pa.Array:
+        """Return a value of each partition for each of its rows."""
+        return values.take(pa.array(self.group))
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """The numbers ``[lo, hi]`` of each row's frame; ``hi >= lo - 1``."""
+
+    frame: Frame
+    lo: I64
+    hi: I64
+
+
+@dataclass
+class _Pool:
+    """Rows by number: those of the slice, and before them the rows of the history asked for."""
+
+    rows: _Slice
+    wanted: list[tuple[I64, I64]] = field(default_factory=list)
+    old: int = 0
+    columns: tuple[pa.Array, ...] = ()
+    _codes: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    _span: int = 1
+
+    def want(self, number: I64) -> None:
+        """Ask for the row with a number in the partition of each row; below 0 for none."""
+        past = np.flatnonzero((number >= 0) & (number < self.rows.base[self.rows.group]))
+        if len(past):
+            self.wanted.append((self.rows.group[past], number[past]))
+
+    def load(self, history: Histories) -> None:
+        """Read what was asked for, each row once."""
+        if not self.wanted:
+            return
+        group = np.concatenate([g for g, _ in self.wanted])
+        number = np.concatenate([n for _, n in self.wanted])
+        self._span = int((self.rows.base[group] - number).max()) + 1
+        codes = self._code(group, number)
+        if not (codes[1:] > codes[:-1]).all():
+            codes.sort()
+            new = np.append(True, codes[1:] != codes[:-1])
+            codes, group = codes[new], codes[new] // self._span
+            number = codes - group * self._span + self.rows.base[group] - self._span
+        self._codes = codes
+        self.columns = history.fetch(group, number)
+        self.old = len(group)
+
+    def _code(self, group: I64, number: I64) -> I64:
+        """Return integers in the order of groups and numbers, of rows below the base."""
+        code: I64 = group * self._span + number - self.rows.base[group] + self._span
+        return code
+
+    def at(self, number: I64) -> I64:
+        """Return where rows that were asked for stand: in front those of the history."""
+        rows = self.rows
+        found = self.old + rows.place(number)
+        base = rows.base[rows.group]
+        past = np.flatnonzero((number >= 0) & (number < base))
+        if len(past):
+            code = self._code(rows.group[past], number[past])
+            found[past] = np.searchsorted(self._codes, code)
+        return found
+
+    def column(self, place: int, fresh: pa.Array) -> pa.Array:
+        """Return a column of the history in front of the slice's."""
+        return pa.concat_arrays([self.columns[place], fresh]) if self.old else fresh
+
+    def digits(self, place: int, fresh: Digits) -> Digits:
+        """Return a column of exact numbers of the history in front of the slice's."""
+        if not self.old:
+            return fresh
+        return joined(exact.unpack(self.columns[place]), self.old, fresh, len(self.rows))
+
+
+@dataclass
+class _Argument:
+    """One distinct argument, and which columns of the history it needs.
+
+    ``places`` are positions of columns, by what they hold: the value itself; of the rows before it
+    how many values there were, their sum and the sum of their squares; of all rows up to it the
+    smallest and largest value, the n-th one (``nth n``), the first and the last that is not null,
+    with its number.
+    """
+
+    expr: Expr
+    measure: Measure
+    places: dict[str, int] = field(default_factory=dict)
+
+
+class OverOperator(SlicedOperator):
+    """Appends one column per call to the rows of a stream.
+
+    ``keys`` are positions of the partition's columns.  Rows with equal times are ordered by their
+    arrival: column ``arrival``, else the batches' own numbers, and without any by the first
+    ``width`` columns.  With ``keep`` the batches' numbers become the last column.
+    """
+
+    holders = "none"
+    ends_rows = False
+
+    def __init__(
+        self,
+        types: Sequence[pa.DataType],
+        keys: tuple[int, ...],
+        calls: tuple[OverCall, ...],
+        width: int,
+        arrival: int | None = None,
+        keep: bool = False,
+    ) -> None:
+        super().__init__([types])
+        self._keys = keys
+        self._calls = calls
+        self._width = width
+        self._arrival = arrival
+        self._keep = keep
+        self._arguments: list[_Argument] = []
+        self._types: list[pa.DataType] = []
+        self._extremes: list[tuple[int, bool]] = []
+        self._dense: int | None = None
+        self._argument_of = [self._require(call) for call in calls]
+        self._frames = tuple(dict.fromkeys(c.frame for c in calls if _framed(c)))
+        self._reach = _reach(calls)
+
+    # ---- what the state holds
+
+    def _require(self, call: OverCall) -> _Argument | None:
+        """Note what a function needs of its argument."""
+        if call.name == "dense_rank" and self._dense is None:
+            self._dense = self._column(pa.int64())
+        if not call.args:
+            return None
+        expr = call.args[0]
+        if call.name in _VARIANCES and not pa.types.is_floating(expr.type):
+            expr = Cast(expr, pa.float64())
+        argument = next((a for a in self._arguments if a.expr == expr), None)
+        if argument is None:
+            argument = _Argument(expr, Measure(expr.type))
+            self._arguments.append(argument)
+        measure, endless = argument.measure, call.frame.start is None
+        if call.name == "lag":
+            self._hold(argument, "value", expr.type)
+        elif call.name in PICKS:
+            self._require_pick(call, argument)
+        else:
+            self._hold(argument, "value", expr.type)
+            self._hold(argument, "count", pa.int64())
+            if call.name in ("sum", "avg", *_VARIANCES):
+                measure.sums = True
+                self._hold(argument, "sum", PACKED)
+            if call.name in _VARIANCES:
+                measure.squares = True
+                self._hold(argument, "square", PACKED)
+            if call.name in ("min", "max"):
+                _check_extreme(call)
+                measure.smallest |= call.name == "min"
+                measure.largest |= call.name == "max"
+                if endless:
+                    self._hold(argument, call.name, expr.type)
+                else:
+                    place = (argument.places["value"], call.name == "max")
+                    if place not in self._extremes:
+                        self._extremes.append(place)
+        return argument
+
+    def _require_pick(self, call: OverCall, argument: _Argument) -> None:
+        kind, endless = argument.expr.type, call.frame.start is None
+        if call.ignore_nulls:
+            if call.name == "nth_value" or (call.name == "first_value" and not endless):
+                raise NotSupportedError(
+                    "IGNORE NULLS is known for LAST_VALUE, and for FIRST_VALUE over UNBOUNDED "
+                    "PRECEDING"
+                )
+            word = call.name.removesuffix("_value")
+            self._hold(argument, word, kind)
+            self._hold(argument, f"{word} number", pa.int64())
+        elif call.name == "last_value" or not endless:
+            self._hold(argument, "value", kind)
+        else:
+            self._hold(argument, f"nth {_nth(call)}", kind)
+
+    def _hold(self, argument: _Argument, part: str, kind: pa.DataType) -> None:
+        if part not in argument.places:
+            argument.places[part] = self._column(kind)
+
+    def _column(self, kind: pa.DataType) -> int:
+        self._types.append(kind)
+        return len(self._types) - 1
+
+    def load(self) -> None:
+        context = self.context
+        self._history = Histories(
+            context.state, "rows", self._types, self._reach, self._extremes, context.merging
+        )
+
+    def save(self) -> None:
+        self._history.save(self.since)
+
+    # ---- one slice
+
+    def slice(
+        self, rows: list[Batch], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        batch = rows[0]
+        if len(batch) == 0:
+            return
+        mine, newest = self._arrange(batch)
+        bounds = {f: self._bounds(f, mine) for f in self._frames}
+        arrays = {
+            a.expr: evaluate(a.expr, batch.columns, len(batch)).take(pa.array(mine.order))
+            for a in self._arguments
+        }
+        fresh: list[pa.Array | Digits | None] = [None] * len(self._types)
+        pool = _Pool(mine)
+        for call in self._calls:
+            self._want(call, bounds, mine, pool)
+        pool.load(self._history)
+        self._carry(mine, arrays, newest, fresh)
+        after = {a.expr: self._after(a, arrays[a.expr], fresh) for a in self._arguments}
+        work = _Work(mine, pool, bounds, arrays, fresh, after, self._history, self._extremes)
+        results = []
+        for call, argument in zip(self._calls, self._argument_of, strict=True):
+            made = self._answer(call, argument, work)
+            if call.name == "lag":
+                default = evaluate(call.args[1], batch.columns, len(batch))
+                default = default.take(pa.array(mine.order))
+                made = pc.if_else(pa.array(mine.number >= call.offset), made, default)
+            results.append(made if made.type == call.type else made.cast(call.type))
+        if until < INF and (self._reach.rows or self._reach.time is not None):
+            self._remember(mine, fresh, until)
+        back = np.empty(len(mine), np.int64)
+        back[mine.order] = np.arange(len(mine))
+        index = pa.array(back)
+        columns = [*batch.columns, *(r.take(index) for r in results)]
+        if self._keep:
+            assert batch.seq is not None
+            columns.append(pa.array(batch.seq))
+        endless = np.full(len(batch), INF, np.int64)
+        yield Batch(tuple(columns), batch.start, endless, np.zeros(len(batch), np.int64))
+
+    def _arrange(self, batch: Batch) -> tuple[_Slice, tuple[pa.Array, ...]]:
+        """Sort and number the rows; return them and the last rows of their histories."""
+        seq = batch.seq
+        if self._arrival is not None:
+            seq = to_numpy(batch.columns[self._arrival])
+        order = time_order(batch.start, seq, batch.columns[: self._width])
+        if self._keys:
+            keys = hash_columns([batch.columns[i] for i in self._keys], len(batch))
+            order, starts = group_order(keys, order)
+            keys = keys.take(order[starts])
+        else:
+            order = np.arange(len(batch)) if order is None else order
+            starts = np.zeros(1, np.int64)
+            keys = hash_columns([], 1)
+        group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
+        self._history.look(keys)
+        base, newest = self._history.newest()
+        number = np.arange(len(order)) + (base - starts)[group]
+        return _Slice(order, starts, group, keys, batch.start[order], base, number), newest
+
+    def _bounds(self, frame: Frame, mine: _Slice) -> _Bounds:
+        """Return the numbers of the rows in each row's frame."""
+        if frame.unit == "rows":
+            hi = mine.number - frame.end
+            lo = hi if frame.start is None else np.maximum(mine.number - frame.start, 0)
+        else:
+            hi = self._first_at(mine, _minus(mine.time, frame.end - 1)) - 1
+            lo = hi if frame.start is None else self._first_at(mine, _minus(mine.time, frame.start))
+        if frame.start is None:
+            lo = np.zeros(len(mine), np.int64)
+        hi = np.maximum(hi, -1)
+        return _Bounds(frame, np.minimum(lo, hi + 1), hi)
+
+    def _first_at(self, mine: _Slice, time: I64) -> I64:
+        """Return the number of the first row of the partition at or after a time."""
+        stops = np.append(mine.starts[1:], len(mine))
+        at = search_within(mine.time, mine.starts[mine.group], stops[mine.group], time)
+        number = at - (mine.starts - mine.base)[mine.group]
+        past = np.flatnonzero(at == mine.starts[mine.group])
+        if len(past):
+            found = self._history.since(mine.group[past], time[past])
+            number[past] = np.minimum(number[past], found)
+        return number
+
+    def _want(
+        self, call: OverCall, bounds: dict[Frame, _Bounds], mine: _Slice, pool: _Pool
+    ) -> None:
+        """Ask for the rows of the history that a function needs."""
+        if call.name == "lag":
+            pool.want(mine.number - call.offset)
+        if not _framed(call):
+            return
+        frame, lo, hi = call.frame, bounds[call.frame].lo, bounds[call.frame].hi
+        if call.name in PICKS:
+            if call.name == "last_value":
+                pool.want(hi)
+            elif frame.start is not None:
+                pool.want(np.where(lo + _nth(call) - 1 <= hi, lo + _nth(call) - 1, -1))
+        elif call.args:
+            if frame.start is not None:
+                pool.want(lo)
+            if frame.end > 0:
+                pool.want(hi if call.name in ("min", "max") else np.where(hi >= 0, hi + 1, -1))
+                pool.want(np.where(hi >= 0, hi + 1, -1))
+
+    # ---- what rows carry
+
+    def _carry(
+        self,
+        mine: _Slice,
+        arrays: dict[Expr, pa.Array],
+        newest: tuple[pa.Array, ...],
+        fresh: list[Any],
+    ) -> None:
+        """Fill in the columns of the slice's rows, on top of the last rows of the histories."""
+        if self._dense is not None:
+            new = np.zeros(len(mine), np.int64)
+            new[1:] = mine.time[1:] != mine.time[:-1]
+            new[mine.starts] = 1
+            before = integers(newest[self._dense])
+            fresh[self._dense] = segmented_cumsum(new, mine.starts) + before[mine.group]
+        for argument in self._arguments:
+            places, values = argument.places, arrays[argument.expr]
+            if "value" in places:
+                fresh[places["value"]] = values
+            if "count" in places:
+                last = newest[places["value"]]
+                there = _valid(values)
+                before = integers(newest[places["count"]]) + _valid(last)
+                total = segmented_cumsum(there, mine.starts) + before[mine.group]
+                fresh[places["count"]] = total - there
+            if argument.measure.sums:
+                self._carry_sums(argument, mine, newest, fresh)
+            for part in ("min", "max"):
+                if part in places:
+                    fresh[places[part]] = _best_so_far(
+                        mine, values, newest[places[part]], part == "max"
+                    )
+            for part, place in places.items():
+                if part.startswith("nth "):
+                    number = int(part[4:]) - 1
+                    fresh[place] = mine.spread(_nth_row(mine, values, newest[place], number))
+            for part, carry in (("last", _last_there), ("first", _first_there)):
+                if part in places:
+                    value, number_at = places[part], places[f"{part} number"]
+                    fresh[value], fresh[number_at] = carry(
+                        mine, values, newest[value], newest[number_at]
+                    )
+
+    def _carry_sums(
+        self,
+        argument: _Argument,
+        mine: _Slice,
+        newest: tuple[pa.Array, ...],
+        fresh: list[Any],
+    ) -> None:
+        places, measure = argument.places, argument.measure
+        values = numbers(measure.store(fresh[places["value"]]))
+        last = numbers(measure.store(newest[places["value"]]))
+        for part, split in measure.splits:
+            base = added(exact.unpack(newest[places[part]]), split(last, None))
+            own = split(values, None)
+            total = running_digits(own, mine.starts, mine.group, base)
+            fresh[places[part]] = added(total, own, -1)
+
+    def _after(self, argument: _Argument, values: pa.Array, fresh: list[Any]) -> dict[str, Any]:
+        """Return what is known after each row of the slice: what it carries, and itself."""
+        places, measure = argument.places, argument.measure
+        found: dict[str, Any] = {}
+        if "count" in places:
+            found["count"] = fresh[places["count"]] + _valid(values)
+        if measure.sums:
+            plain = numbers(measure.store(values))
+            for part, split in measure.splits:
+                found[part] = added(fresh[places[part]], split(plain, None))
+        return found
+
+    def _remember(self, mine: _Slice, fresh: list[Any], until: int) -> None:
+        """Keep the rows that later ones may look back at."""
+        keep = self._history.needed(mine.starts, mine.number, mine.time, until)
+        at = np.flatnonzero(keep)
+        index = pa.array(at)
+        columns = []
+        for column in fresh:
+            if isinstance(column, dict):
+                columns.append(exact.pack(exact.normalise(picked(column, at)), len(at)))
+            elif isinstance(column, np.ndarray):
+                columns.append(pa.array(column[at]))
+            else:
+                columns.append(column.take(index))
+        keys = mine.keys.take(mine.group[at])
+        self._history.append(keys, mine.number[at], mine.time[at], columns)
+
+    # ---- answers
+
+    def _answer(self, call: OverCall, argument: _Argument | None, work: _Work) -> pa.Array:
+        mine = work.rows
+        match call.name:
+            case "row_number":
+                return pa.array(mine.number + 1)
+            case "rank":
+                new = np.ones(len(mine), bool)
+                new[1:] = mine.time[1:] != mine.time[:-1]
+                new[mine.starts] = True
+                first = np.maximum.accumulate(np.where(new, np.arange(len(mine)), 0))
+                return pa.array(mine.number[first] + 1)
+            case "dense_rank":
+                assert self._dense is not None
+                return pa.array(work.fresh[self._dense])
+        bounds = work.bounds.get(call.frame)
+        if argument is None:
+            assert bounds is not None
+            return pa.array(bounds.hi - bounds.lo + 1)
+        if call.name == "lag":
+            number = mine.number - call.offset
+            return work.value(argument, "value", number, number >= 0)
+        assert bounds is not None
+        if call.name in PICKS:
+            return self._pick(call, argument, bounds, work)
+        parts = work.parts(argument, bounds, call.name)
+        rows = bounds.hi - bounds.lo + 1
+        made = result(call.name, call.type, argument.measure, parts, rows)
+        return made.make(np.arange(len(mine)))
+
+    def _pick(self, call: OverCall, argument: _Argument, bounds: _Bounds, work: _Work) -> pa.Array:
+        lo, hi = bounds.lo, bounds.hi
+        if call.name == "last_value":
+            if not call.ignore_nulls:
+                return work.value(argument, "value", hi, hi >= lo)
+            found = work.value(argument, "last", hi, hi >= lo)
+            number = integers(work.value(argument, "last number", hi, hi >= lo))
+            return pc.if_else(pa.array(number >= lo), found, pa.scalar(None, found.type))
+        if call.ignore_nulls:
+            found = work.fresh[argument.places["first"]]
+            number = work.fresh[argument.places["first number"]]
+            return pc.if_else(pa.array(number <= hi), found, pa.scalar(None, found.type))
+        place = lo + _nth(call) - 1
+        if bounds.frame.start is None:
+            found = work.fresh[argument.places[f"nth {_nth(call)}"]]
+            return pc.if_else(pa.array(place <= hi), found, pa.scalar(None, found.type))
+        return work.value(argument, "value", place, place <= hi)
+
+
+@dataclass
+class _Work:
+    """A slice with everything that answers are made of."""
+
+    rows: _Slice
+    pool: _Pool
+    bounds: dict[Frame, _Bounds]
+    arrays: dict[Expr, pa.Array]
+    fresh: list[Any]
+    after: dict[Expr, dict[str, Any]]
+    history: Histories
+    extremes: list[tuple[int, bool]]
+    _known: dict[tuple[Expr, Frame], dict[str, Any]] = field(default_factory=dict)
+
+    def value(self, argument: _Argument, part: str, number: I64, there: Mask) -> pa.Array:
+        """Return a column at the rows with these numbers, null where they are not there."""
+        place = argument.places[part]
+        fresh = self.fresh[place]
+        column = self.pool.column(place, fresh if isinstance(fresh, pa.Array) else pa.array(fresh))
+        at = np.where(there, self.pool.at(np.where(there, number, self.rows.number)), 0)
+        return column.take(pa.array(at, mask=None if there.all() else ~there))
+
+    def parts(self, argument: _Argument, bounds: _Bounds, name: str) -> dict[str, Any]:
+        """Return the parts of an argument (`kernels.measures`) over the frames."""
+        known = self._known.setdefault((argument.expr, bounds.frame), {})
+        if not known:
+            wanted = [p for p in ("count", "sum", "square") if p in argument.places]
+            known.update({part: self._between(argument, bounds, part) for part in wanted})
+        if name in ("min", "max") and name not in known:
+            known[name] = self._extreme(argument, bounds, name)
+        return known
+
+    def _between(self, argument: _Argument, bounds: _Bounds, part: str) -> Any:
+        """Return what lies between the two ends of each frame: a count, or exact numbers."""
+        place, frame = argument.places[part], bounds.frame
+        before = self.fresh[place]
+        after = self.after[argument.expr][part]
+        counted = part == "count"
+        if counted:
+            before, after = {0: before}, {0: after}
+            whole = before
+            if self.pool.old:
+                old = {0: integers(self.pool.columns[place])}
+                whole = joined(old, self.pool.old, before, len(self.rows))
+        else:
+            whole = self.pool.digits(place, before)
+        if frame.end > 0:
+            none = bounds.hi < 0
+            at = self.pool.at(np.where(none, self.rows.number, bounds.hi + 1))
+            upper = picked(whole, at)
+            upper = {b: np.where(none, 0, d) for b, d in upper.items()} if none.any() else upper
+        elif frame.unit == "rows":
+            upper = after
+        else:
+            upper = picked(after, self.rows.place(bounds.hi))
+        if frame.start is not None:
+            lo = bounds.lo
+            if frame.end > 0:
+                lower = picked(whole, self.pool.at(np.where(bounds.hi < 0, self.rows.number, lo)))
+                none = bounds.hi < 0
+                lower = {b: np.where(none, 0, d) for b, d in lower.items()}
+            else:
+                lower = picked(whole, self.pool.at(lo))
+            upper = added(upper, lower, -1)
+        if counted:
+            return upper[0]
+        return upper
+
+    def _extreme(self, argument: _Argument, bounds: _Bounds, name: str) -> Extreme:
+        largest = name == "max"
+        mine, frame = self.rows, bounds.frame
+        if frame.start is None:
+            values = self.value(argument, name, bounds.hi, bounds.hi >= 0)
+            least, rank, plain = ranked(values, largest)
+            return Extreme(least, plain, rank, largest)
+        values = self.arrays[argument.expr]
+        base = mine.base[mine.group]
+        past = np.flatnonzero(bounds.lo < base)
+        owner, old = np.empty(0, np.int64), values.slice(0, 0)
+        codes = owner
+        if len(past):
+            span = int((base - bounds.lo)[past].max()) + 1
+            codes, owner_of = np.unique(
+                mine.group[past] * span + (base - bounds.lo)[past], return_inverse=True
+            )
+            group = codes // span
+            which = self.extremes.index((argument.places["value"], largest))
+            owner, old = self.history.best(group, mine.base[group] - codes % span, which)
+        rank, plain_rank, plain = ranked(pa.concat_arrays([values, old]), largest)
+        fresh = rank[: len(values)]
+        first = mine.place(np.maximum(bounds.lo, base))
+        least = least_in(fresh, first, mine.place(bounds.hi))
+        if len(past):
+            best = np.full(len(codes), INF, np.int64)
+            np.minimum.at(best, owner, rank[len(values) :])
+            least[past] = np.minimum(least[past], best[owner_of])
+        return Extreme(least, plain, plain_rank, largest)
+
+
+def _framed(call: OverCall) -> bool:
+    return call.name not in (*ORDINALS, "lag")
+
+
+def _nth(call: OverCall) -> int:
+    return call.offset if call.name == "nth_value" else 1
+
+
+def _check_extreme(call: OverCall) -> None:
+    if call.frame.start is not None and call.frame.end > 0:
+        raise NotSupportedError(
+            f"{call.name.upper()} over a frame that begins at a number of rows or a time must end "
+            f"at CURRENT ROW"
+        )
+
+
+def _reach(calls: Sequence[OverCall]) -> Reach:
+    """Return how far back the functions look."""
+    rows, time, before = 0, None, False
+    for call in calls:
+        frame = call.frame
+        if call.name in ORDINALS:
+            rows = max(rows, 1)
+        elif call.name == "lag":
+            rows = max(rows, call.offset, 1)
+        elif frame.unit == "rows":
+            rows = max(rows, frame.end, 1 if frame.start is None else frame.start)
+        elif frame.start is not None:
+            time = max(time or 0, frame.start)
+        else:
+            rows = max(rows, 1)
+            if frame.end > 0:
+                time, before = max(time or 0, frame.end), True
+    return Reach(rows, time, before)
+
+
+def _minus(time: I64, duration: int) -> I64:
+    """Return ``time - duration``, the least time where that would be below it."""
+    if duration <= 0:
+        return time - duration
+    return np.where(time < MIN_TIME + duration, MIN_TIME, time - duration)
+
+
+def _valid(array: pa.Array) -> I64:
+    """Return 1 where there is a value, else 0."""
+    return to_mask(array.is_valid()).astype(np.int64)
+
+
+def _best_so_far(mine: _Slice, values: pa.Array, old: pa.Array, largest: bool) -> pa.Array:
+    """Return the best value of each partition up to each row; ``old`` is that before the slice."""
+    every = pa.concat_arrays([values, old])
+    rank, _, _ = ranked(every, largest)
+    count = len(mine)
+    order = np.argsort(rank, kind="stable")
+    place = np.empty(len(every), np.int64)
+    place[order] = np.arange(len(every))
+    fresh = least_so_far(place[:count], mine.group, len(every))
+    best = np.minimum(fresh, place[count:][mine.group])
+    return every.take(pa.array(order[best]))
+
+
+def _nth_row(mine: _Slice, values: pa.Array, old: pa.Array, number: int) -> pa.Array:
+    """Return the value of the row with a number in each partition, null while there is none."""
+    count = len(values)
+    stops = np.append(mine.starts[1:], len(mine))
+    at = mine.starts + number - mine.base
+    here = (mine.base <= number) & (at < stops)
+    known = mine.base > number
+    index = np.where(here, at, count + np.arange(len(mine.starts)))
+    return pa.concat_arrays([values, old]).take(pa.array(index, mask=~(here | known)))
+
+
+def _last_there(
+    mine: _Slice, values: pa.Array, old: pa.Array, old_number: pa.Array
+) -> tuple[pa.Array, I64]:
+    """Return the last value that is not null up to each row, and its number (-1: none)."""
+    count = len(values)
+    here = np.arange(count)
+    at = np.maximum.accumulate(np.where(to_mask(values.is_valid()), here, -1))
+    inside = at >= mine.starts[mine.group]
+    before = integers(old_number.fill_null(-1))[mine.group]
+    number = np.where(inside, mine.number[np.where(inside, at, 0)], before)
+    index = np.where(inside, at, count + mine.group)
+    return pa.concat_arrays([values, old]).take(pa.array(index)), number
+
+
+def _first_there(
+    mine: _Slice, values: pa.Array, old: pa.Array, old_number: pa.Array
+) -> tuple[pa.Array, I64]:
+    """Return the first value of a partition that is not null, and its number (INF: none)."""
+    count = len(values)
+    valid = np.flatnonzero(to_mask(values.is_valid()))
+    first = np.full(len(mine.starts), count, np.int64)
+    np.minimum.at(first, mine.group[valid], valid)
+    before = integers(old_number.fill_null(INF))
+    known, here = before < INF, first < count
+    number = np.where(known, before, np.where(here, mine.number[np.minimum(first, count - 1)], INF))
+    index = np.where(known | ~here, count + np.arange(len(first)), first)
+    value = pa.concat_arrays([values, old]).take(pa.array(index))
+    return mine.spread(value), number[mine.group]
