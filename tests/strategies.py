@@ -162,6 +162,7 @@ def hostile_settings() -> st.SearchStrategy:
             "join.memory": st.sampled_from([1, 500, "4k"]),
             "block.rows": st.sampled_from([1, 2, 5]),
             "scheduler": st.sampled_from(["topological", "roundrobin"]),
+            "lifetime": st.sampled_from(["direct", "negative"]),
             "rules": st.booleans(),
             "panes": st.booleans(),
             "join.buffer": st.sampled_from(["input", "output"]),

@@ -10,6 +10,10 @@ A physical element is ``(value, [start, end))`` plus a holder number (semantics,
 
 Within a stream of messages, every row whose start is below ``W`` and every told end below ``W``
 comes before the `Heartbeat` ``W``.
+
+That is the direct method.  With negative tuples [C 1, E 4.6.4] nobody knows an end before it is
+there: a row is born with ``end == INF`` and, unless it lives for ever, with a holder of its own;
+when it dies it comes a second time, whole, in a ``minus`` batch, whose ``end`` is the death.
 """
 
 from __future__ import annotations
@@ -146,6 +150,7 @@ class Batch:
     """Rows as columns. ``seq`` is the arrival number, kept only on raw streams.
 
     Value columns are plain (never chunked, never dictionary) Arrow arrays addressed by position.
+    ``minus``: the rows die; the negative tuples of those that came before with the same holders.
     """
 
     columns: tuple[pa.Array, ...]
@@ -153,6 +158,7 @@ class Batch:
     end: I64
     holder: I64
     seq: I64 | None = None
+    minus: bool = False
 
     def __len__(self) -> int:
         return len(self.start)
@@ -170,6 +176,7 @@ class Batch:
             self.end[index],
             self.holder[index],
             None if self.seq is None else self.seq[index],
+            self.minus,
         )
 
     def slice(self, first: int, last: int) -> Batch:
@@ -180,6 +187,7 @@ class Batch:
             self.end[first:last],
             self.holder[first:last],
             None if self.seq is None else self.seq[first:last],
+            self.minus,
         )
 
     def with_columns(self, columns: Sequence[pa.Array]) -> Batch:
@@ -214,6 +222,7 @@ class Batch:
             np.concatenate([p.end for p in kept]),
             np.concatenate([p.holder for p in kept]),
             seq,
+            kept[0].minus,
         )
 
     @staticmethod
@@ -265,6 +274,33 @@ class Batch:
             else np.zeros(table.num_rows, np.int64),
             to_numpy(table.column("_seq")) if "_seq" in table.column_names else None,
         )
+
+
+@dataclass(frozen=True)
+class Deaths(Ends):
+    """Told ends together with the rows that end: what negative tuples say about a slice.
+
+    ``rows`` are in no order.  Some may say ``INF``: rows of a finite stream that never die.
+    """
+
+    rows: Batch = field(default_factory=lambda: Batch.empty(()))
+
+    @staticmethod
+    def brought(rows: Batch) -> Deaths:
+        """Return what some negative tuples tell."""
+        holder, end = rows.holder, rows.end
+        mortal = end < INF
+        if not mortal.all():
+            holder, end = holder[mortal], end[mortal]
+        if len(holder) > 1 and (holder[1:] < holder[:-1]).any():
+            order = np.argsort(holder)
+            holder, end = holder[order], end[order]
+        return Deaths(holder, end, rows)
+
+    def died(self) -> Batch:
+        """Return the rows whose end is known."""
+        mortal = self.rows.end < INF
+        return self.rows if mortal.all() else self.rows.take(mortal)
 
 
 Message: TypeAlias = Batch | Ends | Heartbeat

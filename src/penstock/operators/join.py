@@ -72,6 +72,8 @@ class JoinOperator(SlicedOperator):
     place only finds candidates, and the residual says everything.
     """
 
+    holders = "combines"
+
     def __init__(
         self,
         left_types: Sequence[pa.DataType],

@@ -9,6 +9,7 @@
   All shards have the same heartbeat, so together their parts are the whole view.
 
 The first two cost what they emit, the log keeps the mortal rows by their ends, the view all rows.
+Negative tuples bring every row back when it dies: then only the view keeps any.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from penstock.errors import InternalError
 from penstock.kernels.changes import net_changes, without_ghosts
-from penstock.model import I64, INF, MIN_TIME, Batch, Ends
+from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends
 from penstock.operators.base import SlicedOperator
 from penstock.runs.lifetimes import Lifetimes
 
@@ -29,6 +30,10 @@ MODES = ("stream", "intervals", "log", "view")
 
 class OutputOperator(SlicedOperator):
     """Delivers in one of `MODES`. ``as_of`` is the instant that the last view shows."""
+
+    reads_deaths = True
+    holders = "none"
+    ends_rows = False
 
     def __init__(self, types: Sequence[pa.DataType], mode: str) -> None:
         super().__init__([types])
@@ -67,15 +72,18 @@ class OutputOperator(SlicedOperator):
     def _intervals(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
         held = born.holder != 0
         parts = [born.take(~held)] if len(born) else []
-        parts.append(self._lives.turn(born.take(held), ends, until))
-        if until == INF:
-            parts.append(self._lives.live())
+        if isinstance(ends, Deaths):
+            parts.append(ends.rows)
+        else:
+            parts.append(self._lives.turn(born.take(held), ends, until))
+            if until == INF:
+                parts.append(self._lives.live())
         rows = Batch.concat(parts)
         if len(rows):
             yield Batch(rows.columns, rows.start, rows.end, np.zeros(len(rows), np.int64))
 
     def _log(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
-        died = self._lives.turn(born, ends, until)
+        died = self._died(born, ends, until)
         birth, death = net_changes(born, died)
         born, died = born.take(birth), died.take(death)
         if len(born) + len(died) == 0:
@@ -83,6 +91,9 @@ class OutputOperator(SlicedOperator):
         changes = Batch.concat([_timed(born, born.start), _timed(died, died.end)])
         sign = np.repeat(np.array([1, -1], np.int8), (len(born), len(died)))
         yield changes.with_columns((*changes.columns, pa.array(sign)))
+
+    def _died(self, born: Batch, ends: Ends, until: int) -> Batch:
+        return ends.died() if isinstance(ends, Deaths) else self._lives.turn(born, ends, until)
 
     def _view(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
         died = self._lives.turn(born, ends, until)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from penstock.expr.arrow import evaluate
 from penstock.expr.nodes import Expr
@@ -17,6 +18,8 @@ class ProjectOperator(Operator):
     """
 
     rowwise = True
+    holders = "passes"
+    ends_rows = False
 
     def __init__(self, exprs: tuple[Expr, ...]) -> None:
         self.exprs = exprs
@@ -24,5 +27,5 @@ class ProjectOperator(Operator):
     def receive(self, port: int, message: Message) -> Iterator[Message]:
         if isinstance(message, Batch):
             columns = tuple(evaluate(e, message.columns, len(message)) for e in self.exprs)
-            message = Batch(columns, message.start, message.end, message.holder)
+            message = replace(message, columns=columns, seq=None)
         yield message

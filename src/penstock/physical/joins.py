@@ -188,6 +188,7 @@ def _method(
     """
     method = graph.config["join.method"]
     by_merging = node.kind == "inner" and _determined(node) and not graph.in_step
+    by_merging &= not graph.negative
     if method in ("tpmj", "pmj") and by_merging:
         place, exprs = left.place, tuple(coordinates)
         if isinstance(place, EqualBand):

@@ -35,6 +35,7 @@ from penstock.physical.join_kinds import join_of_kind
 from penstock.physical.joins import Joined, prepared, with_key_columns
 from penstock.physical.multiway import Surroundings, meaning_of, multiway
 from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
+from penstock.physical.wanted import wanted
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Planner(Graph):
         super().__init__(config, numbers)
         self._memo: dict[tuple[Node, int | None, int, bool], int] = {}
         self._joins: Counter[tuple[Node, int | None, int]] = Counter()
+        self.wanted: dict[Node, Exchange] = {}
         self.around = Surroundings(
             self.lower,
             lambda join: _join_of_two(join, self),
@@ -96,9 +98,11 @@ class Planner(Graph):
         )
 
     def announce(self, node: Node) -> None:
-        """Count the joins of a query, before any is lowered."""
+        """Look over a query before any is lowered: its joins, and what its windows are for."""
         joins = {n for n in algebra.walk(node) if isinstance(n, algebra.Join)}
         self._joins.update((n, self.since, self.batch) for n in joins)
+        if self.negative:
+            self.wanted = wanted(node) | self.wanted
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
@@ -125,7 +129,9 @@ def _(node: algebra.Scan, planner: Planner) -> int:
 
 @lower.register
 def _(node: algebra.TableScan, planner: Planner) -> int:
-    return planner.source("table", node.table, tuple(range(len(node.schema))), node.schema, None)
+    at = planner.source("table", node.table, tuple(range(len(node.schema))), node.schema, None)
+    mortal = node.valid_to is not None
+    return planner.signed(at) if planner.negative and mortal else at
 
 
 @lower.register
@@ -142,7 +148,14 @@ def _(node: algebra.Window, planner: Planner) -> int:
     if node.spec.by_time:
         have = planner.nodes[below].partitioning
         return planner.stateless(
-            TimeWindowOperator, (node.spec,), below, types, have, label, pattern
+            TimeWindowOperator,
+            (node.spec,),
+            below,
+            types,
+            have,
+            label,
+            pattern,
+            planner.wanted.get(node),
         )
     keys = node.spec.partition_by
     demand = relaxed(planner, below, Exchange("hash", keys) if keys else SINGLE)
@@ -214,7 +227,7 @@ def _(node: algebra.Aggregate, planner: Planner) -> int:
     if where is not None and where.kind == "hash":
         where = Exchange("hash", tuple(keys.index(k) for k in where.keys))
     key_exprs = tuple(expr.Column(k, types[k]) for k in keys)
-    panes = bool(self_sliding(node.input)) and planner.config["panes"]
+    panes = bool(self_sliding(node.input)) and planner.config["panes"] and not planner.negative
     return planner.operator(
         AggregateOperator,
         (types, key_exprs, node.aggregates, panes),
