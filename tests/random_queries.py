@@ -532,7 +532,7 @@ class Maker:
             equal += [f"{ours[0]} = {ours[1]}"] * 6
             equal += [f"{ours[0]} = {ours[1]} AND {long_m} = {long_y}"]
             edits = [f"LEVENSHTEIN({ours[0]}, {ours[1]}) <= {dice.between(0, 1)}"]
-        way = dice.pick(["equal", "equal", "equal", "place", "place"])
+        way = dice.pick(["equal", "place"])
         if way == "equal":
             text = dice.pick(equal)
             return f"{text} AND {m} <= {y}" if dice.chance(0.15) else text
@@ -550,6 +550,7 @@ class Maker:
                 f"{m} < {y2} AND {y} < {m2} AND {m3} <= {y3} AND {y2} <= {m}",
                 f"({long_m} + {long_y}) % 3 = 1",
                 f"{long_m} <> {long_y}",
+                *edits,
                 *edits,
             ]
         )

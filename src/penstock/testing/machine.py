@@ -44,6 +44,7 @@ from penstock.testing.times import (
     plain_rows,
     readable,
     shown_time,
+    shown_values,
     time_text,
 )
 
@@ -148,11 +149,6 @@ class Machine:
         if definition.sink is not None:
             sink = self.catalog.get("sink", definition.sink)
         streams = algebra.streams_of(definition.plan)
-        if not streams:
-            raise QueryError(
-                f"a continuous query must read at least one stream, but '{definition.name}' reads "
-                f"none"
-            )
         for node in algebra.walk(definition.plan):
             if isinstance(node, algebra.TableScan) and node.table not in self._tables:
                 raise QueryError(
@@ -300,14 +296,13 @@ class Machine:
         The end of a row that has not left is None.
         """
         found = self._relation(query)
-        return [
-            (*v, shown_time(s, found.stamps), shown_time(e, found.stamps))
-            for v, s, e in to_intervals(self._steps(found))
-        ]
+        return _shown_intervals(found, self._steps(found))
 
     def snapshot(self, query: str, at: Any = None) -> list[Row]:
         """Return the rows that a relation holds at an instant, by default the newest known one."""
-        return list(self._snapshot(self._relation(query), at).elements())
+        found = self._relation(query)
+        kinds = found.node.schema.types
+        return [shown_values(v, kinds) for v in self._snapshot(found, at).elements()]
 
     def late(self, stream: str) -> list[Row]:
         """Return the rows of a stream that came too late."""
@@ -328,12 +323,10 @@ class Machine:
         if found.mode == "stream":
             elements = self._oracle_stream(found)
             ordered = sorted(elements.elements(), key=lambda element: element[0])
-            return [(*v, shown_time(t, found.stamps)) for t, v in ordered]
+            kinds = found.node.schema.types
+            return [(*shown_values(v, kinds), shown_time(t, found.stamps)) for t, v in ordered]
         steps = self._known(found, relation(found.node, self._inputs(found)))
-        return [
-            (*v, shown_time(s, found.stamps), shown_time(e, found.stamps))
-            for v, s, e in to_intervals(steps)
-        ]
+        return _shown_intervals(found, steps)
 
     # -- measuring ---------------------------------------------------------------------------------
 
@@ -419,6 +412,14 @@ class Machine:
         until = self._heartbeat(query)
         true = stream(query.node, self._inputs(query))
         return Counter({e: n for e, n in true.items() if e[0] < until or until == INF})
+
+
+def _shown_intervals(query: Running, steps: Steps) -> list[Row]:
+    kinds, stamps = query.node.schema.types, query.stamps
+    return [
+        (*shown_values(v, kinds), shown_time(start, stamps), shown_time(end, stamps))
+        for v, start, end in to_intervals(steps)
+    ]
 
 
 def _check_times(table: pa.Table, definition: StreamDef) -> None:

@@ -68,6 +68,19 @@ def shown_time(time: int, stamps: bool) -> Any:
     return (EPOCH + timedelta(microseconds=time)).replace(tzinfo=None) if stamps else time
 
 
+def shown_values(values: Sequence[Any], kinds: Sequence[pa.DataType]) -> tuple[Any, ...]:
+    """Return a plain row as a sink shows it: with datetimes and dates."""
+    return tuple(_shown(v, kind) for v, kind in zip(values, kinds, strict=True))
+
+
+def _shown(value: Any, kind: pa.DataType) -> Any:
+    if value is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        return value
+    if pa.types.is_timestamp(kind):
+        return shown_time(value, True)
+    return EPOCH.date() + timedelta(days=value)
+
+
 def time_text(time: int, stamps: bool) -> str:
     """Return a time for a message."""
     if time in (INF, MIN_TIME):
@@ -79,11 +92,8 @@ def value_text(value: Any, kind: pa.DataType) -> str:
     """Return a plain value for a message."""
     if value is None:
         return "null"
-    if pa.types.is_timestamp(kind):
-        return time_text(value, True)
-    if pa.types.is_date(kind):
-        return str(EPOCH.date() + timedelta(days=value))
-    return repr(value)
+    temporal = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    return str(_shown(value, kind)) if temporal else repr(value)
 
 
 def readable(rows: Any, schema: Schema, day: str) -> Any:
