@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.reference import Steps
+
 Row = tuple[Any, ...]
 
 _SHOWN = 20
@@ -24,6 +26,22 @@ def apart(found: Iterable[Row], expected: Iterable[Row], within: float) -> tuple
                 missing.remove(row)
                 unexpected.remove(match)
     return missing, unexpected
+
+
+def alike(found: Steps, expected: Steps, within: float) -> bool:
+    """Return whether two relations agree at every instant, up to ``within``."""
+    instants = sorted({time for steps in (found, expected) for time, _ in steps})
+    sides: list[tuple[Steps, int]] = [(found, -1), (expected, -1)]
+    for time in instants:
+        bags: list[Iterable[Row]] = []
+        for i, (steps, at) in enumerate(sides):
+            while at + 1 < len(steps) and steps[at + 1][0] <= time:
+                at += 1
+            sides[i] = steps, at
+            bags.append(steps[at][1].elements() if at >= 0 else ())
+        if any(apart(bags[0], bags[1], within)):
+            return False
+    return True
 
 
 def _near(a: Any, b: Any, within: float) -> bool:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from penstock.config import SETTINGS
 from penstock.errors import DataError, QueryError
 from penstock.model import INF, MIN_TIME, Schema
-from penstock.reference import from_intervals, relation, to_intervals
-from penstock.testing.differences import apart, sentence
+from penstock.reference import Steps, from_intervals, relation, to_intervals
+from penstock.testing.differences import alike, apart, sentence
 from penstock.testing.machine import Machine, Row, Running, Tables
 from penstock.testing.times import instant, meant, plain, time_text, value_text
 
@@ -75,10 +75,10 @@ class Rig(Machine):
         if exact:
             delivered = self._engine.answers.get(f"{found.name} intervals", [])
             has = [(tuple(map(plain, v)), s, e) for v, s, e in delivered]
+            self._compare(found, has, wanted, within, self._interval_text(found))
         else:
-            has = to_intervals(self._steps(found))
-            wanted = to_intervals(self._known(found, from_intervals(wanted)))
-        self._compare(found, has, wanted, within, self._interval_text(found))
+            true = self._known(found, from_intervals(wanted))
+            self._compare_relations(found, self._steps(found), true, within)
 
     def assert_view(
         self, query: str, expected: Iterable[Any], *, at: Any = None, within: float = 0.0
@@ -139,14 +139,7 @@ class Rig(Machine):
                 self._compare(found, has, wanted, within, self._element_text(found), " (oracle)")
                 continue
             true = self._known(found, relation(found.node, self._inputs(found)))
-            self._compare(
-                found,
-                to_intervals(self._steps(found)),
-                to_intervals(true),
-                within,
-                self._interval_text(found),
-                " (oracle)",
-            )
+            self._compare_relations(found, self._steps(found), true, within, " (oracle)")
 
     # -- the same under other settings -------------------------------------------------------------
 
@@ -165,15 +158,15 @@ class Rig(Machine):
             label = ", ".join([cuts, f"{shards} shard{'s' if shards > 1 else ''}", *named])
             for query in self._running.values():
                 twin = other._query(query.name)
-                text = self._element_text(query)
-                has: list[Row] = [(tuple(map(plain, v)), t) for v, t, _ in other._stream_rows(twin)]
-                mine: list[Row] = [
-                    (tuple(map(plain, v)), t) for v, t, _ in self._stream_rows(query)
-                ]
                 if query.mode != "stream":
-                    text = self._interval_text(query)
-                    has, mine = to_intervals(other._steps(twin)), to_intervals(self._steps(query))
-                self._compare(query, has, mine, within, text, f" ({label})")
+                    has = other._steps(twin), self._steps(query)
+                    self._compare_relations(query, *has, within, f" ({label})")
+                    continue
+                rows, mine = (
+                    [(tuple(map(plain, v)), t) for v, t, _ in rig._stream_rows(q)]
+                    for rig, q in ((other, twin), (self, query))
+                )
+                self._compare(query, rows, mine, within, self._element_text(query), f" ({label})")
             count += 1
         return count
 
@@ -218,6 +211,16 @@ class Rig(Machine):
     def _element_text(self, query: Running) -> Any:
         kinds, stamps = query.node.schema.types, query.stamps
         return lambda row: f"@{time_text(row[1], stamps)} {_values_text(row[0], kinds)}"
+
+    def _compare_relations(
+        self, query: Running, found: Steps, expected: Steps, within: float, when: str = ""
+    ) -> None:
+        """Compare at every instant; what differs is told as the longest intervals."""
+        __tracebackhide__ = True
+        if within > 0 and alike(found, expected, within):
+            return
+        text = self._interval_text(query)
+        self._compare(query, to_intervals(found), to_intervals(expected), 0.0, text, when)
 
     def _compare(
         self,
