@@ -22,6 +22,7 @@ from tests.random_plans import (
     plans_of,
     replayed,
     run,
+    show,
     truths_of,
 )
 
@@ -46,7 +47,8 @@ def test_engine_and_oracle_agree(version: int, seeds: range) -> None:
             try:
                 run(case, plans, truths)
             except Exception as error:
-                error.add_note(f"look at it: python -m tests.random_plans --seed {seed}")
+                error.add_note(f"{show(case)}\nto make it smaller: python -m tests.random_plans "
+                               f"--seed {seed} --version {version}")  # fmt: skip
                 raise
 
 
