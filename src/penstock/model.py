@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -71,6 +72,9 @@ class Schema:
         return self.fields[index]
 
 
+_FEW_STRETCHES = 4
+
+
 def _no_times() -> I64:
     return np.empty(0, np.int64)
 
@@ -97,11 +101,22 @@ class Ends:
     def lookup(self, holder: I64) -> I64:
         """Return the told end of each holder, ``INF`` where it is not told (or holder is 0)."""
         result = np.full(len(holder), INF, np.int64)
-        if len(self) and len(holder):
-            at = np.searchsorted(self.holder, holder)
-            at[at == len(self.holder)] = 0
-            hit = (self.holder[at] == holder) & (holder != 0)
-            result[hit] = self.end[at[hit]]
+        if len(self) == 0 or len(holder) == 0:
+            return result
+        if int(holder.max()) < self.holder[0] or int(holder.min()) > self.holder[-1]:
+            return result
+        breaks = np.flatnonzero(self.holder[1:] - self.holder[:-1] != 1) + 1
+        if len(breaks) < _FEW_STRETCHES:  # neighbouring numbers: nothing to search
+            for first, last in pairwise((0, *breaks.tolist(), len(self))):
+                at = holder - self.holder[first]
+                hit = np.flatnonzero((at >= 0) & (at < last - first))
+                if len(hit):
+                    result[hit] = self.end[first + at[hit]]
+            return result
+        at = np.searchsorted(self.holder, holder)
+        at[at == len(self.holder)] = 0
+        hit = np.flatnonzero((self.holder[at] == holder) & (holder != 0))
+        result[hit] = self.end[at[hit]]
         return result
 
     def applied(self, rows: Batch) -> Batch:
@@ -164,11 +179,13 @@ class Batch:
         return len(self.start)
 
     def take(self, index: npt.NDArray[Any]) -> Batch:
-        """Return the rows at ``index`` (or where a boolean mask is true)."""
+        """Return the rows at ``index`` (or where a boolean mask is true, if they can, uncopied)."""
         if index.dtype == np.bool_:
             if len(index) and index.all():
                 return self
             index = np.flatnonzero(index)
+            if len(index) and index[-1] - index[0] + 1 == len(index):
+                return self.slice(int(index[0]), int(index[-1]) + 1)
         indices = pa.array(index)
         return Batch(
             tuple(c.take(indices) for c in self.columns),

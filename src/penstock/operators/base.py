@@ -22,10 +22,9 @@ import pyarrow as pa
 
 from penstock.config import Config
 from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends, Heartbeat, Message
+from penstock.runs.lifetimes import ORIGIN
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
-
-_HOLDER_BITS = 40
 
 
 @dataclass
@@ -52,7 +51,7 @@ class Context:
         """Return ``count`` holder numbers never used before, ascending."""
         used = self.state.numbers.get("holders", 0)
         self.state.numbers["holders"] = used + count
-        base = ((self.node + 1) << (_HOLDER_BITS + 10)) | (self.shard << _HOLDER_BITS)
+        base = ((self.node + 1) << (ORIGIN + 10)) | (self.shard << ORIGIN)
         return np.arange(base + used + 1, base + used + 1 + count, dtype=np.int64)
 
 

@@ -71,7 +71,7 @@ class OutputOperator(SlicedOperator):
 
     def _intervals(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
         held = born.holder != 0
-        parts = [born.take(~held)] if len(born) else []
+        parts = [born.take(~held)] if not held.all() else []
         if isinstance(ends, Deaths):
             parts.append(ends.rows)
         else:
