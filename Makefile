@@ -1,6 +1,6 @@
 # Bare `make` lists the targets. Every target makes .venv first, where it needs it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fuzz golden chaos docs bench bench-flink bench-papers clean
+.PHONY: help setup demo test check fuzz plans golden chaos docs bench bench-flink bench-papers clean
 
 PYTHON := .venv/bin/python
 
@@ -25,6 +25,9 @@ check: setup  ## what CI runs: lint, format, types, import rules, tests
 
 fuzz: setup  ## new random examples against the oracle; EXAMPLES=200 per test
 	PENSTOCK_EXAMPLES=$(or $(EXAMPLES),200) $(PYTHON) -m pytest tests/test_oracle.py
+
+plans: setup  ## random plans of every operator and window against the oracle; CASES=2000 FIRST=0
+	$(PYTHON) -m tests.random_plans --cases $(or $(CASES),2000) --first $(or $(FIRST),0)
 
 golden: setup  ## rewrite the expected answers in tests/golden (look at the difference!)
 	$(PYTHON) -m tests.golden_runner --rewrite
