@@ -30,6 +30,8 @@ QUERIES = {
     "near": "SELECT s.x, q.x AS z FROM s [RANGE 5], q [ROWS 6] WHERE ABS(s.x - q.x) <= 1",
     "later": "SELECT s.y, r.x FROM s [RANGE 4], r [RANGE 4] WHERE s.y < r.x",
     "lonely": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 6] LEFT JOIN r [ROWS 4] ON s.k = r.k",
+    "both": "SELECT s.k, s.x, r.x AS z FROM s [PARTITION BY k ROWS 2] FULL JOIN r [RANGE 5] "
+    "ON s.x = r.x",
     "nearest": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 6] ASOF JOIN r [RANGE 9] "
     "ON s.k = r.k AND s.t >= r.t",
     "three": "SELECT s.x, r.x AS z, q.b FROM s [RANGE 5], r [ROWS 4], q [RANGE 5] "
