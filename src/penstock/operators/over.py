@@ -191,7 +191,7 @@ class OverOperator(SlicedOperator):
         self._extremes: list[tuple[int, bool]] = []
         self._dense: int | None = None
         self._argument_of = [self._require(call) for call in calls]
-        self._frames = tuple(dict.fromkeys(c.frame for c in calls if _framed(c)))
+        self._frames = tuple(dict.fromkeys(_inner(c) for c in calls if _framed(c)))
         self._reach = _reach(calls)
 
     # ---- what the state holds
@@ -230,6 +230,8 @@ class OverOperator(SlicedOperator):
                 if endless:
                     self._hold(argument, call.name, expr.type)
                 else:
+                    if call.frame.end > 0:
+                        self._hold(argument, _part(call), expr.type)
                     place = (argument.places["value"], call.name == "max")
                     if place not in self._extremes:
                         self._extremes.append(place)
@@ -287,9 +289,12 @@ class OverOperator(SlicedOperator):
         for call in self._calls:
             self._want(call, bounds, mine, pool)
         pool.load(self._history)
-        self._carry(mine, arrays, newest, fresh)
-        after = {a.expr: self._after(a, arrays[a.expr], fresh) for a in self._arguments}
+        after: dict[Expr, dict[str, Any]] = {a.expr: {} for a in self._arguments}
+        self._carry(mine, arrays, newest, fresh, after)
         work = _Work(mine, pool, bounds, arrays, fresh, after, self._history, self._extremes)
+        for call, argument in zip(self._calls, self._argument_of, strict=True):
+            if argument is not None and _inner(call) != call.frame:
+                fresh[argument.places[_part(call)]] = self._over_frame(call, argument, work)
         results = []
         for call, argument in zip(self._calls, self._argument_of, strict=True):
             made = self._answer(call, argument, work)
@@ -362,7 +367,9 @@ class OverOperator(SlicedOperator):
             pool.want(mine.number - call.offset)
         if not _framed(call):
             return
-        frame, lo, hi = call.frame, bounds[call.frame].lo, bounds[call.frame].hi
+        frame, lo, hi = _inner(call), bounds[_inner(call)].lo, bounds[_inner(call)].hi
+        if frame != call.frame:
+            pool.want(mine.number - call.frame.end)
         if call.name in PICKS:
             if call.name == "last_value":
                 pool.want(hi)
@@ -372,8 +379,9 @@ class OverOperator(SlicedOperator):
             if frame.start is not None:
                 pool.want(lo)
             if frame.end > 0:
-                pool.want(hi if call.name in ("min", "max") else np.where(hi >= 0, hi + 1, -1))
                 pool.want(np.where(hi >= 0, hi + 1, -1))
+                if call.name in ("min", "max"):
+                    pool.want(hi)
 
     # ---- what rows carry
 
@@ -383,8 +391,12 @@ class OverOperator(SlicedOperator):
         arrays: dict[Expr, pa.Array],
         newest: tuple[pa.Array, ...],
         fresh: list[Any],
+        after: dict[Expr, dict[str, Any]],
     ) -> None:
-        """Fill in the columns of the slice's rows, on top of the last rows of the histories."""
+        """Fill in the columns of the slice's rows, on top of the last rows of the histories.
+
+        ``after`` is what is known after each row: what it carries, and itself.
+        """
         if self._dense is not None:
             new = np.zeros(len(mine), np.int64)
             new[1:] = mine.time[1:] != mine.time[:-1]
@@ -401,8 +413,9 @@ class OverOperator(SlicedOperator):
                 before = integers(newest[places["count"]]) + _valid(last)
                 total = segmented_cumsum(there, mine.starts) + before[mine.group]
                 fresh[places["count"]] = total - there
+                after[argument.expr]["count"] = total
             if argument.measure.sums:
-                self._carry_sums(argument, mine, newest, fresh)
+                after[argument.expr] |= self._carry_sums(argument, mine, newest, fresh)
             for part in ("min", "max"):
                 if part in places:
                     fresh[places[part]] = _best_so_far(
@@ -425,8 +438,10 @@ class OverOperator(SlicedOperator):
         mine: _Slice,
         newest: tuple[pa.Array, ...],
         fresh: list[Any],
-    ) -> None:
+    ) -> dict[str, Digits]:
+        """Fill in the exact sums before each row, and return those after it."""
         places, measure = argument.places, argument.measure
+        after = {}
         values = numbers(measure.store(fresh[places["value"]]))
         last = numbers(measure.store(newest[places["value"]]))
         for part, split in measure.splits:
@@ -434,18 +449,8 @@ class OverOperator(SlicedOperator):
             own = split(values, None)
             total = running_digits(own, mine.starts, mine.group, base)
             fresh[places[part]] = added(total, own, -1)
-
-    def _after(self, argument: _Argument, values: pa.Array, fresh: list[Any]) -> dict[str, Any]:
-        """Return what is known after each row of the slice: what it carries, and itself."""
-        places, measure = argument.places, argument.measure
-        found: dict[str, Any] = {}
-        if "count" in places:
-            found["count"] = fresh[places["count"]] + _valid(values)
-        if measure.sums:
-            plain = numbers(measure.store(values))
-            for part, split in measure.splits:
-                found[part] = added(fresh[places[part]], split(plain, None))
-        return found
+            after[part] = total
+        return after
 
     def _remember(self, mine: _Slice, fresh: list[Any], until: int) -> None:
         """Keep the rows that later ones may look back at."""
@@ -479,20 +484,26 @@ class OverOperator(SlicedOperator):
             case "dense_rank":
                 assert self._dense is not None
                 return pa.array(work.fresh[self._dense])
-        bounds = work.bounds.get(call.frame)
-        if argument is None:
-            assert bounds is not None
-            return pa.array(bounds.hi - bounds.lo + 1)
         if call.name == "lag":
+            assert argument is not None
             number = mine.number - call.offset
             return work.value(argument, "value", number, number >= 0)
-        assert bounds is not None
-        if call.name in PICKS:
-            return self._pick(call, argument, bounds, work)
-        parts = work.parts(argument, bounds, call.name)
+        if argument is not None and _inner(call) != call.frame:
+            number = mine.number - call.frame.end
+            return work.value(argument, _part(call), number, number >= 0)
+        if argument is not None and call.name in PICKS:
+            return self._pick(call, argument, work.bounds[call.frame], work)
+        return self._over_frame(call, argument, work)
+
+    def _over_frame(self, call: OverCall, argument: _Argument | None, work: _Work) -> pa.Array:
+        """Return an aggregate over the frames."""
+        bounds = work.bounds[_inner(call)]
         rows = bounds.hi - bounds.lo + 1
+        if argument is None:
+            return pa.array(rows)
+        parts = work.parts(argument, bounds, call.name)
         made = result(call.name, call.type, argument.measure, parts, rows)
-        return made.make(np.arange(len(mine)))
+        return made.make(np.arange(len(rows)))
 
     def _pick(self, call: OverCall, argument: _Argument, bounds: _Bounds, work: _Work) -> pa.Array:
         lo, hi = bounds.lo, bounds.hi
@@ -620,11 +631,28 @@ def _nth(call: OverCall) -> int:
     return call.offset if call.name == "nth_value" else 1
 
 
+def _inner(call: OverCall) -> Frame:
+    """Return the frame that a function is computed over.
+
+    The best of the rows ``[i - start, i - end]`` is what row ``i - end`` has over its own frame.
+    """
+    frame = call.frame
+    if call.name in ("min", "max") and frame.start is not None and frame.end > 0:
+        return Frame(frame.unit, frame.start - frame.end)
+    return frame
+
+
+def _part(call: OverCall) -> str:
+    """Return the name under which rows carry the best of their own frame."""
+    return f"{call.name} over {_inner(call).start}"
+
+
 def _check_extreme(call: OverCall) -> None:
-    if call.frame.start is not None and call.frame.end > 0:
+    frame = call.frame
+    if frame.unit == "range" and frame.start is not None and frame.end > 0:
         raise NotSupportedError(
-            f"{call.name.upper()} over a frame that begins at a number of rows or a time must end "
-            f"at CURRENT ROW"
+            f"{call.name.upper()} over RANGE BETWEEN must end at CURRENT ROW, unless it begins at "
+            f"UNBOUNDED PRECEDING"
         )
 
 
