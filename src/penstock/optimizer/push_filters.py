@@ -22,11 +22,14 @@ from penstock.algebra import Node
 from penstock.expr.arrow import cannot_fail
 from penstock.expr.nodes import Call, Column, Expr, columns_of, shift, substitute
 from penstock.optimizer.nameless import canonical
+from penstock.windows import WindowSpec
 
 
 def push_filters(plan: Node, shared: frozenset[Node]) -> Node:
     """Move every selection of a plan down; a plan that was a relation stays one."""
     pushed = _push_all(plan, shared)
+    if isinstance(pushed, algebra.Over) and not algebra.is_stream(plan):
+        return algebra.Window(pushed, WindowSpec())
     return plan if algebra.is_stream(pushed) and not algebra.is_stream(plan) else pushed
 
 
