@@ -288,7 +288,7 @@ class OverOperator(SlicedOperator):
             pool.want(mine.number - call.frame.end)
         if call.name in PICKS:
             if call.name == "last_value":
-                pool.want(hi)
+                pool.want(np.where(lo <= hi, hi, -1))
             elif frame.start is not None:
                 pool.want(np.where(lo + _nth(call) - 1 <= hi, lo + _nth(call) - 1, -1))
         elif call.args:
