@@ -500,14 +500,12 @@ def nested_windows(draw, below: st.SearchStrategy) -> Node:
 
 
 @st.composite
-def frames(draw, endless: bool | None = None, ends: bool = True) -> Frame:
+def frames(draw) -> Frame:
     """Any frame of window functions that looks back."""
     unit = draw(st.sampled_from(["rows", "range"]))
-    if endless is None:
-        endless = draw(st.integers(0, 2)) == 0
-    start = None if endless else draw(st.integers(0, 5))
-    end = draw(st.integers(0, 3 if start is None else start)) if ends else 0
-    return Frame(unit, start, end if draw(st.booleans()) else 0)
+    start = None if draw(st.integers(0, 2)) == 0 else draw(st.integers(0, 5))
+    end = draw(st.integers(0, 3 if start is None else start)) if draw(st.booleans()) else 0
+    return Frame(unit, start, end)
 
 
 @st.composite
@@ -529,7 +527,8 @@ def over_calls(draw, schema: Schema, partition: tuple, inexact: bool = False) ->
         return OverCall(name, both, partition, frame, kind, draw(st.integers(0, 3)))
     ignore = False
     if name in ("min", "max"):
-        frame = draw(frames(ends=frame.start is None, endless=frame.start is None))
+        if frame.unit == "range" and frame.start is not None:
+            frame = replace(frame, end=0)
     elif name == "nth_value":
         return OverCall(name, (arg,), partition, frame, kind, draw(st.integers(1, 4)))
     elif name in PICKS and draw(st.booleans()):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests import strategies as make
 from tests.strategies import SCANS
-from tests.test_oracle import EXAMPLES, ORACLE, check
+from tests.test_oracle import EXAMPLES, ORACLE, check, exact, run
 
 
 @settings(ORACLE, max_examples=10 * EXAMPLES)
@@ -46,3 +46,14 @@ def test_over_many_rows(source):
     data = make.many_rows(dice, 60)
     options = source.draw(make.hostile_settings())
     check(plan, data, cuts=dice.randint(1, 30), shards=dice.randint(1, 3), **options)
+
+
+@settings(ORACLE, max_examples=2 * EXAMPLES)
+@given(st.data())
+def test_cuts_change_not_one_bit(source):
+    plan = source.draw(make.overs(st.just(SCANS["s"]), inexact=True))
+    data = source.draw(make.data(most=14, strange=True))
+    first, second = (source.draw(make.cuts(9)) for _ in range(2))
+    options = source.draw(make.hostile_settings())
+    mine = run(plan, data, cuts=first)
+    assert exact(mine, plan) == exact(run(plan, data, cuts=second, shards=3, **options), plan)

@@ -17,6 +17,7 @@ from penstock.cql import bind_query, render_plan
 from penstock.errors import NotSupportedError, QueryError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
+from penstock.optimizer import optimize
 from penstock.session import Session
 from penstock.testing import LocalEngine, run_local
 from penstock.windows import WindowSpec
@@ -110,8 +111,8 @@ REFUSED = [
     ("SELECT sum(x) OVER (ORDER BY t GROUPS 5 PRECEDING) FROM a", "use ROWS or RANGE", "GROUPS"),
     ("SELECT count(DISTINCT x) OVER (ORDER BY t) FROM a", "there is no DISTINCT in window", None),
     (
-        "SELECT max(x) OVER (ORDER BY t ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING) FROM a",
-        "the frame of MAX must end at CURRENT ROW",
+        "SELECT max(x) OVER (ORDER BY t RANGE BETWEEN 3 PRECEDING AND 1 PRECEDING) FROM a",
+        "MAX over RANGE BETWEEN must end at CURRENT ROW",
         None,
     ),
     (
@@ -229,6 +230,16 @@ def test_the_newest_rows_are_a_window(text: str, catalog: Catalog) -> None:
     assert sorted(answers["q"]) == sorted(answers["same"])
 
 
+def test_a_condition_on_the_partition_goes_into_the_source(catalog: Catalog) -> None:
+    for keys, moves in (("k", True), ("k, n", True), ("n", False), ("upper(k)", False)):
+        inner = f"SELECT k, sum(x) OVER (PARTITION BY {keys} ORDER BY t) AS s FROM a"
+        for window, passes in (("", True), ("[RANGE 5]", True), ("[ROWS 5]", False)):
+            text = f"SELECT * FROM ({inner}) q {window} WHERE k = 'a'"
+            plan = optimize({"q": bind_query(text, catalog)})["q"]
+            scan = next(n for n in walk(plan) if isinstance(n, Scan))
+            assert (scan.predicate is not None) == (moves and passes), text
+
+
 def test_explain_shows_the_functions(catalog: Catalog) -> None:
     plan = bind_query(
         "SELECT k, AVG(y) OVER (PARTITION BY k ORDER BY at RANGE INTERVAL '5' MINUTES PRECEDING) "
@@ -290,10 +301,11 @@ QUERIES = [
     f"SELECT at, LAST_VALUE(x) IGNORE NULLS OVER ({W}) AS l, FIRST_VALUE(x, TRUE) OVER ({W}) AS f "
     "FROM e",
     f"SELECT at, STDDEV(y) OVER ({W} ROWS 5 PRECEDING) AS s, VAR_POP(x) OVER ({W}) AS v FROM e",
-    f"SELECT at, SUM(x) OVER ({W} ROWS BETWEEN 5 PRECEDING AND 2 PRECEDING) AS s, MAX(x) OVER "
+    f"SELECT at, MIN(x) OVER ({W} ROWS BETWEEN 5 PRECEDING AND 2 PRECEDING) AS s, MAX(x) OVER "
     f"({W} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS m FROM e",
     f"SELECT at, COUNT(*) OVER ({W} RANGE BETWEEN INTERVAL 5 MINUTES PRECEDING AND INTERVAL 1 "
-    "MINUTE PRECEDING) AS n FROM e",
+    "MINUTE PRECEDING) AS n, SUM(x) OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 5 PRECEDING AND "
+    "2 PRECEDING) AS s FROM e",
     "SELECT at, SUM(x) OVER w AS s, SUM(x) OVER v AS t, COUNT(*) FILTER (WHERE x > 0) OVER w AS n "
     "FROM e WINDOW w AS (PARTITION BY x % 3 ORDER BY at ROWS 4 PRECEDING), v AS (ORDER BY at)",
     f"SELECT k, n, at FROM (SELECT k, at, ROW_NUMBER() OVER ({W}) AS n FROM e) q WHERE n <= 3",

@@ -205,10 +205,11 @@ class Overs:
                 "ROWS 10] after the stream and use COUNT(DISTINCT ..) with GROUP BY",
                 span,
             )
-        if found.name in ("min", "max") and frame.start is not None and frame.end > 0:
+        ranged = frame.unit == "range" and frame.start is not None and frame.end > 0
+        if found.name in ("min", "max") and ranged:
             self.source.refuse(
-                f"the frame of {name.upper()} must end at CURRENT ROW, unless it begins at "
-                f"UNBOUNDED PRECEDING; let it end there in a sub-query and take its LAG",
+                f"{name.upper()} over RANGE BETWEEN must end at CURRENT ROW, unless it begins at "
+                f"UNBOUNDED PRECEDING; use ROWS BETWEEN",
                 span,
             )
         args = () if found.arg is None else (found.arg,)

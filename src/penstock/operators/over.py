@@ -32,50 +32,29 @@ from penstock.kernels.counts import integers
 from penstock.kernels.exact import PACKED, Digits
 from penstock.kernels.frames import (
     added,
-    joined,
     least_in,
-    least_so_far,
     picked,
     running_digits,
 )
-from penstock.kernels.keys import Keys, hash_columns
+from penstock.kernels.keys import hash_columns
 from penstock.kernels.measures import Extreme, Measure, numbers, result
 from penstock.kernels.order import group_order, search_within, time_order
+from penstock.kernels.partitions import (
+    Slice,
+    best_so_far,
+    first_there,
+    last_there,
+    minus,
+    nth_row,
+    ranked,
+    valid_count,
+)
 from penstock.kernels.steps import segmented_cumsum
-from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, to_mask, to_numpy
+from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
-from penstock.runs.histories import Histories, Reach, ranked
+from penstock.runs.histories import Histories, Pool, Reach
 
 _VARIANCES = ("var_samp", "var_pop", "stddev_samp", "stddev_pop")
-
-
-@dataclass(frozen=True)
-class _Slice:
-    """The rows of one slice, sorted by partition and number.
-
-    ``order`` says where they stood.  ``starts`` is where partitions begin, ``group`` the partition
-    of each row; ``base`` is the number of the first row that a partition has in the slice.
-    """
-
-    order: I64
-    starts: I64
-    group: I64
-    keys: Keys
-    time: I64
-    base: I64
-    number: I64
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def place(self, number: I64) -> I64:
-        """Return where rows of the slice stand, by their numbers in the partition of each row."""
-        at: I64 = (self.starts - self.base)[self.group] + number
-        return at
-
-    def spread(self, values: pa.Array) -> pa.Array:
-        """Return a value of each partition for each of its rows."""
-        return values.take(pa.array(self.group))
 
 
 @dataclass(frozen=True)
@@ -85,67 +64,6 @@ class _Bounds:
     frame: Frame
     lo: I64
     hi: I64
-
-
-@dataclass
-class _Pool:
-    """Rows by number: those of the slice, and before them the rows of the history asked for."""
-
-    rows: _Slice
-    wanted: list[tuple[I64, I64]] = field(default_factory=list)
-    old: int = 0
-    columns: tuple[pa.Array, ...] = ()
-    _codes: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    _span: int = 1
-
-    def want(self, number: I64) -> None:
-        """Ask for the row with a number in the partition of each row; below 0 for none."""
-        past = np.flatnonzero((number >= 0) & (number < self.rows.base[self.rows.group]))
-        if len(past):
-            self.wanted.append((self.rows.group[past], number[past]))
-
-    def load(self, history: Histories) -> None:
-        """Read what was asked for, each row once."""
-        if not self.wanted:
-            return
-        group = np.concatenate([g for g, _ in self.wanted])
-        number = np.concatenate([n for _, n in self.wanted])
-        self._span = int((self.rows.base[group] - number).max()) + 1
-        codes = self._code(group, number)
-        if not (codes[1:] > codes[:-1]).all():
-            codes.sort()
-            new = np.append(True, codes[1:] != codes[:-1])
-            codes, group = codes[new], codes[new] // self._span
-            number = codes - group * self._span + self.rows.base[group] - self._span
-        self._codes = codes
-        self.columns = history.fetch(group, number)
-        self.old = len(group)
-
-    def _code(self, group: I64, number: I64) -> I64:
-        """Return integers in the order of groups and numbers, of rows below the base."""
-        code: I64 = group * self._span + number - self.rows.base[group] + self._span
-        return code
-
-    def at(self, number: I64) -> I64:
-        """Return where rows that were asked for stand: in front those of the history."""
-        rows = self.rows
-        found = self.old + rows.place(number)
-        base = rows.base[rows.group]
-        past = np.flatnonzero((number >= 0) & (number < base))
-        if len(past):
-            code = self._code(rows.group[past], number[past])
-            found[past] = np.searchsorted(self._codes, code)
-        return found
-
-    def column(self, place: int, fresh: pa.Array) -> pa.Array:
-        """Return a column of the history in front of the slice's."""
-        return pa.concat_arrays([self.columns[place], fresh]) if self.old else fresh
-
-    def digits(self, place: int, fresh: Digits) -> Digits:
-        """Return a column of exact numbers of the history in front of the slice's."""
-        if not self.old:
-            return fresh
-        return joined(exact.unpack(self.columns[place]), self.old, fresh, len(self.rows))
 
 
 @dataclass
@@ -194,7 +112,7 @@ class OverOperator(SlicedOperator):
         self._extremes: list[tuple[int, bool]] = []
         self._dense: int | None = None
         self._argument_of = [self._require(call) for call in calls]
-        self._frames = tuple(dict.fromkeys(c.frame for c in calls if _framed(c)))
+        self._frames = tuple(dict.fromkeys(_inner(c) for c in calls if _framed(c)))
         self._reach = _reach(calls)
 
     # ---- what the state holds
@@ -233,6 +151,8 @@ class OverOperator(SlicedOperator):
                 if endless:
                     self._hold(argument, call.name, expr.type)
                 else:
+                    if call.frame.end > 0:
+                        self._hold(argument, _part(call), expr.type)
                     place = (argument.places["value"], call.name == "max")
                     if place not in self._extremes:
                         self._extremes.append(place)
@@ -286,13 +206,16 @@ class OverOperator(SlicedOperator):
             for a in self._arguments
         }
         fresh: list[pa.Array | Digits | None] = [None] * len(self._types)
-        pool = _Pool(mine)
+        pool = Pool(mine)
         for call in self._calls:
             self._want(call, bounds, mine, pool)
         pool.load(self._history)
-        self._carry(mine, arrays, newest, fresh)
-        after = {a.expr: self._after(a, arrays[a.expr], fresh) for a in self._arguments}
+        after: dict[Expr, dict[str, Any]] = {a.expr: {} for a in self._arguments}
+        self._carry(mine, arrays, newest, fresh, after)
         work = _Work(mine, pool, bounds, arrays, fresh, after, self._history, self._extremes)
+        for call, argument in zip(self._calls, self._argument_of, strict=True):
+            if argument is not None and _inner(call) != call.frame:
+                fresh[argument.places[_part(call)]] = self._over_frame(call, argument, work)
         results = []
         for call, argument in zip(self._calls, self._argument_of, strict=True):
             made = self._answer(call, argument, work)
@@ -313,7 +236,7 @@ class OverOperator(SlicedOperator):
         endless = np.full(len(batch), INF, np.int64)
         yield Batch(tuple(columns), batch.start, endless, np.zeros(len(batch), np.int64))
 
-    def _arrange(self, batch: Batch) -> tuple[_Slice, tuple[pa.Array, ...]]:
+    def _arrange(self, batch: Batch) -> tuple[Slice, tuple[pa.Array, ...]]:
         """Sort and number the rows; return them and the last rows of their histories."""
         seq = batch.seq
         if self._arrival is not None:
@@ -331,22 +254,22 @@ class OverOperator(SlicedOperator):
         self._history.look(keys)
         base, newest = self._history.newest()
         number = np.arange(len(order)) + (base - starts)[group]
-        return _Slice(order, starts, group, keys, batch.start[order], base, number), newest
+        return Slice(order, starts, group, keys, batch.start[order], base, number), newest
 
-    def _bounds(self, frame: Frame, mine: _Slice) -> _Bounds:
+    def _bounds(self, frame: Frame, mine: Slice) -> _Bounds:
         """Return the numbers of the rows in each row's frame."""
         if frame.unit == "rows":
             hi = mine.number - frame.end
             lo = hi if frame.start is None else np.maximum(mine.number - frame.start, 0)
         else:
-            hi = self._first_at(mine, _minus(mine.time, frame.end - 1)) - 1
-            lo = hi if frame.start is None else self._first_at(mine, _minus(mine.time, frame.start))
+            hi = self._first_at(mine, minus(mine.time, frame.end - 1)) - 1
+            lo = hi if frame.start is None else self._first_at(mine, minus(mine.time, frame.start))
         if frame.start is None:
             lo = np.zeros(len(mine), np.int64)
         hi = np.maximum(hi, -1)
         return _Bounds(frame, np.minimum(lo, hi + 1), hi)
 
-    def _first_at(self, mine: _Slice, time: I64) -> I64:
+    def _first_at(self, mine: Slice, time: I64) -> I64:
         """Return the number of the first row of the partition at or after a time."""
         stops = np.append(mine.starts[1:], len(mine))
         at = search_within(mine.time, mine.starts[mine.group], stops[mine.group], time)
@@ -357,37 +280,42 @@ class OverOperator(SlicedOperator):
             number[past] = np.minimum(number[past], found)
         return number
 
-    def _want(
-        self, call: OverCall, bounds: dict[Frame, _Bounds], mine: _Slice, pool: _Pool
-    ) -> None:
+    def _want(self, call: OverCall, bounds: dict[Frame, _Bounds], mine: Slice, pool: Pool) -> None:
         """Ask for the rows of the history that a function needs."""
         if call.name == "lag":
             pool.want(mine.number - call.offset)
         if not _framed(call):
             return
-        frame, lo, hi = call.frame, bounds[call.frame].lo, bounds[call.frame].hi
+        frame, lo, hi = _inner(call), bounds[_inner(call)].lo, bounds[_inner(call)].hi
+        if frame != call.frame:
+            pool.want(mine.number - call.frame.end)
         if call.name in PICKS:
             if call.name == "last_value":
-                pool.want(hi)
+                pool.want(np.where(lo <= hi, hi, -1))
             elif frame.start is not None:
                 pool.want(np.where(lo + _nth(call) - 1 <= hi, lo + _nth(call) - 1, -1))
         elif call.args:
             if frame.start is not None:
                 pool.want(lo)
             if frame.end > 0:
-                pool.want(hi if call.name in ("min", "max") else np.where(hi >= 0, hi + 1, -1))
                 pool.want(np.where(hi >= 0, hi + 1, -1))
+                if call.name in ("min", "max"):
+                    pool.want(hi)
 
     # ---- what rows carry
 
     def _carry(
         self,
-        mine: _Slice,
+        mine: Slice,
         arrays: dict[Expr, pa.Array],
         newest: tuple[pa.Array, ...],
         fresh: list[Any],
+        after: dict[Expr, dict[str, Any]],
     ) -> None:
-        """Fill in the columns of the slice's rows, on top of the last rows of the histories."""
+        """Fill in the columns of the slice's rows, on top of the last rows of the histories.
+
+        ``after`` is what is known after each row: what it carries, and itself.
+        """
         if self._dense is not None:
             new = np.zeros(len(mine), np.int64)
             new[1:] = mine.time[1:] != mine.time[:-1]
@@ -400,22 +328,23 @@ class OverOperator(SlicedOperator):
                 fresh[places["value"]] = values
             if "count" in places:
                 last = newest[places["value"]]
-                there = _valid(values)
-                before = integers(newest[places["count"]]) + _valid(last)
+                there = valid_count(values)
+                before = integers(newest[places["count"]]) + valid_count(last)
                 total = segmented_cumsum(there, mine.starts) + before[mine.group]
                 fresh[places["count"]] = total - there
+                after[argument.expr]["count"] = total
             if argument.measure.sums:
-                self._carry_sums(argument, mine, newest, fresh)
+                after[argument.expr] |= self._carry_sums(argument, mine, newest, fresh)
             for part in ("min", "max"):
                 if part in places:
-                    fresh[places[part]] = _best_so_far(
+                    fresh[places[part]] = best_so_far(
                         mine, values, newest[places[part]], part == "max"
                     )
             for part, place in places.items():
                 if part.startswith("nth "):
                     number = int(part[4:]) - 1
-                    fresh[place] = mine.spread(_nth_row(mine, values, newest[place], number))
-            for part, carry in (("last", _last_there), ("first", _first_there)):
+                    fresh[place] = mine.spread(nth_row(mine, values, newest[place], number))
+            for part, carry in (("last", last_there), ("first", first_there)):
                 if part in places:
                     value, number_at = places[part], places[f"{part} number"]
                     fresh[value], fresh[number_at] = carry(
@@ -425,11 +354,13 @@ class OverOperator(SlicedOperator):
     def _carry_sums(
         self,
         argument: _Argument,
-        mine: _Slice,
+        mine: Slice,
         newest: tuple[pa.Array, ...],
         fresh: list[Any],
-    ) -> None:
+    ) -> dict[str, Digits]:
+        """Fill in the exact sums before each row, and return those after it."""
         places, measure = argument.places, argument.measure
+        after = {}
         values = numbers(measure.store(fresh[places["value"]]))
         last = numbers(measure.store(newest[places["value"]]))
         for part, split in measure.splits:
@@ -437,20 +368,10 @@ class OverOperator(SlicedOperator):
             own = split(values, None)
             total = running_digits(own, mine.starts, mine.group, base)
             fresh[places[part]] = added(total, own, -1)
+            after[part] = total
+        return after
 
-    def _after(self, argument: _Argument, values: pa.Array, fresh: list[Any]) -> dict[str, Any]:
-        """Return what is known after each row of the slice: what it carries, and itself."""
-        places, measure = argument.places, argument.measure
-        found: dict[str, Any] = {}
-        if "count" in places:
-            found["count"] = fresh[places["count"]] + _valid(values)
-        if measure.sums:
-            plain = numbers(measure.store(values))
-            for part, split in measure.splits:
-                found[part] = added(fresh[places[part]], split(plain, None))
-        return found
-
-    def _remember(self, mine: _Slice, fresh: list[Any], until: int) -> None:
+    def _remember(self, mine: Slice, fresh: list[Any], until: int) -> None:
         """Keep the rows that later ones may look back at."""
         keep = self._history.needed(mine.starts, mine.number, mine.time, until)
         at = np.flatnonzero(keep)
@@ -482,20 +403,26 @@ class OverOperator(SlicedOperator):
             case "dense_rank":
                 assert self._dense is not None
                 return pa.array(work.fresh[self._dense])
-        bounds = work.bounds.get(call.frame)
-        if argument is None:
-            assert bounds is not None
-            return pa.array(bounds.hi - bounds.lo + 1)
         if call.name == "lag":
+            assert argument is not None
             number = mine.number - call.offset
             return work.value(argument, "value", number, number >= 0)
-        assert bounds is not None
-        if call.name in PICKS:
-            return self._pick(call, argument, bounds, work)
-        parts = work.parts(argument, bounds, call.name)
+        if argument is not None and _inner(call) != call.frame:
+            number = mine.number - call.frame.end
+            return work.value(argument, _part(call), number, number >= 0)
+        if argument is not None and call.name in PICKS:
+            return self._pick(call, argument, work.bounds[call.frame], work)
+        return self._over_frame(call, argument, work)
+
+    def _over_frame(self, call: OverCall, argument: _Argument | None, work: _Work) -> pa.Array:
+        """Return an aggregate over the frames."""
+        bounds = work.bounds[_inner(call)]
         rows = bounds.hi - bounds.lo + 1
+        if argument is None:
+            return pa.array(rows)
+        parts = work.parts(argument, bounds, call.name)
         made = result(call.name, call.type, argument.measure, parts, rows)
-        return made.make(np.arange(len(mine)))
+        return made.make(np.arange(len(rows)))
 
     def _pick(self, call: OverCall, argument: _Argument, bounds: _Bounds, work: _Work) -> pa.Array:
         lo, hi = bounds.lo, bounds.hi
@@ -520,8 +447,8 @@ class OverOperator(SlicedOperator):
 class _Work:
     """A slice with everything that answers are made of."""
 
-    rows: _Slice
-    pool: _Pool
+    rows: Slice
+    pool: Pool
     bounds: dict[Frame, _Bounds]
     arrays: dict[Expr, pa.Array]
     fresh: list[Any]
@@ -541,9 +468,14 @@ class _Work:
     def parts(self, argument: _Argument, bounds: _Bounds, name: str) -> dict[str, Any]:
         """Return the parts of an argument (`kernels.measures`) over the frames."""
         known = self._known.setdefault((argument.expr, bounds.frame), {})
-        if not known:
-            wanted = [p for p in ("count", "sum", "square") if p in argument.places]
-            known.update({part: self._between(argument, bounds, part) for part in wanted})
+        wanted = ["count"]
+        if name in ("sum", "avg", *_VARIANCES):
+            wanted.append("sum")
+        if name in _VARIANCES:
+            wanted.append("square")
+        for part in wanted:
+            if part not in known:
+                known[part] = self._between(argument, bounds, part)
         if name in ("min", "max") and name not in known:
             known[name] = self._extreme(argument, bounds, name)
         return known
@@ -551,38 +483,25 @@ class _Work:
     def _between(self, argument: _Argument, bounds: _Bounds, part: str) -> Any:
         """Return what lies between the two ends of each frame: a count, or exact numbers."""
         place, frame = argument.places[part], bounds.frame
-        before = self.fresh[place]
         after = self.after[argument.expr][part]
-        counted = part == "count"
-        if counted:
-            before, after = {0: before}, {0: after}
-            whole = before
-            if self.pool.old:
-                old = {0: integers(self.pool.columns[place])}
-                whole = joined(old, self.pool.old, before, len(self.rows))
+        if part == "count":
+            after = {0: after}
+            before = {0: integers(self.pool.column(place, pa.array(self.fresh[place])))}
         else:
-            whole = self.pool.digits(place, before)
+            before = self.pool.digits(place, self.fresh[place])
+        none = bounds.hi < 0  # then there is no row behind the frame, nor is one asked for
         if frame.end > 0:
-            none = bounds.hi < 0
-            at = self.pool.at(np.where(none, self.rows.number, bounds.hi + 1))
-            upper = picked(whole, at)
-            upper = {b: np.where(none, 0, d) for b, d in upper.items()} if none.any() else upper
+            found = picked(before, self.pool.at(np.where(none, self.rows.number, bounds.hi + 1)))
         elif frame.unit == "rows":
-            upper = after
+            found = after
         else:
-            upper = picked(after, self.rows.place(bounds.hi))
+            found = picked(after, self.rows.place(bounds.hi))
         if frame.start is not None:
-            lo = bounds.lo
-            if frame.end > 0:
-                lower = picked(whole, self.pool.at(np.where(bounds.hi < 0, self.rows.number, lo)))
-                none = bounds.hi < 0
-                lower = {b: np.where(none, 0, d) for b, d in lower.items()}
-            else:
-                lower = picked(whole, self.pool.at(lo))
-            upper = added(upper, lower, -1)
-        if counted:
-            return upper[0]
-        return upper
+            lo = self.pool.at(np.where(none, self.rows.number, bounds.lo))
+            found = added(found, picked(before, lo), -1)
+        elif none.any():
+            found = {b: np.where(none, 0, d) for b, d in found.items()}
+        return found[0] if part == "count" else found
 
     def _extreme(self, argument: _Argument, bounds: _Bounds, name: str) -> Extreme:
         largest = name == "max"
@@ -623,11 +542,28 @@ def _nth(call: OverCall) -> int:
     return call.offset if call.name == "nth_value" else 1
 
 
+def _inner(call: OverCall) -> Frame:
+    """Return the frame that a function is computed over.
+
+    The best of the rows ``[i - start, i - end]`` is what row ``i - end`` has over its own frame.
+    """
+    frame = call.frame
+    if call.name in ("min", "max") and frame.start is not None and frame.end > 0:
+        return Frame(frame.unit, frame.start - frame.end)
+    return frame
+
+
+def _part(call: OverCall) -> str:
+    """Return the name under which rows carry the best of their own frame."""
+    return f"{call.name} over {_inner(call).start}"
+
+
 def _check_extreme(call: OverCall) -> None:
-    if call.frame.start is not None and call.frame.end > 0:
+    frame = call.frame
+    if frame.unit == "range" and frame.start is not None and frame.end > 0:
         raise NotSupportedError(
-            f"{call.name.upper()} over a frame that begins at a number of rows or a time must end "
-            f"at CURRENT ROW"
+            f"{call.name.upper()} over RANGE BETWEEN must end at CURRENT ROW, unless it begins at "
+            f"UNBOUNDED PRECEDING"
         )
 
 
@@ -649,69 +585,3 @@ def _reach(calls: Sequence[OverCall]) -> Reach:
             if frame.end > 0:
                 time, before = max(time or 0, frame.end), True
     return Reach(rows, time, before)
-
-
-def _minus(time: I64, duration: int) -> I64:
-    """Return ``time - duration``, the least time where that would be below it."""
-    if duration <= 0:
-        return time - duration
-    return np.where(time < MIN_TIME + duration, MIN_TIME, time - duration)
-
-
-def _valid(array: pa.Array) -> I64:
-    """Return 1 where there is a value, else 0."""
-    return to_mask(array.is_valid()).astype(np.int64)
-
-
-def _best_so_far(mine: _Slice, values: pa.Array, old: pa.Array, largest: bool) -> pa.Array:
-    """Return the best value of each partition up to each row; ``old`` is that before the slice."""
-    every = pa.concat_arrays([values, old])
-    rank, _, _ = ranked(every, largest)
-    count = len(mine)
-    order = np.argsort(rank, kind="stable")
-    place = np.empty(len(every), np.int64)
-    place[order] = np.arange(len(every))
-    fresh = least_so_far(place[:count], mine.group, len(every))
-    best = np.minimum(fresh, place[count:][mine.group])
-    return every.take(pa.array(order[best]))
-
-
-def _nth_row(mine: _Slice, values: pa.Array, old: pa.Array, number: int) -> pa.Array:
-    """Return the value of the row with a number in each partition, null while there is none."""
-    count = len(values)
-    stops = np.append(mine.starts[1:], len(mine))
-    at = mine.starts + number - mine.base
-    here = (mine.base <= number) & (at < stops)
-    known = mine.base > number
-    index = np.where(here, at, count + np.arange(len(mine.starts)))
-    return pa.concat_arrays([values, old]).take(pa.array(index, mask=~(here | known)))
-
-
-def _last_there(
-    mine: _Slice, values: pa.Array, old: pa.Array, old_number: pa.Array
-) -> tuple[pa.Array, I64]:
-    """Return the last value that is not null up to each row, and its number (-1: none)."""
-    count = len(values)
-    here = np.arange(count)
-    at = np.maximum.accumulate(np.where(to_mask(values.is_valid()), here, -1))
-    inside = at >= mine.starts[mine.group]
-    before = integers(old_number.fill_null(-1))[mine.group]
-    number = np.where(inside, mine.number[np.where(inside, at, 0)], before)
-    index = np.where(inside, at, count + mine.group)
-    return pa.concat_arrays([values, old]).take(pa.array(index)), number
-
-
-def _first_there(
-    mine: _Slice, values: pa.Array, old: pa.Array, old_number: pa.Array
-) -> tuple[pa.Array, I64]:
-    """Return the first value of a partition that is not null, and its number (INF: none)."""
-    count = len(values)
-    valid = np.flatnonzero(to_mask(values.is_valid()))
-    first = np.full(len(mine.starts), count, np.int64)
-    np.minimum.at(first, mine.group[valid], valid)
-    before = integers(old_number.fill_null(INF))
-    known, here = before < INF, first < count
-    number = np.where(known, before, np.where(here, mine.number[np.minimum(first, count - 1)], INF))
-    index = np.where(known | ~here, count + np.arange(len(first)), first)
-    value = pa.concat_arrays([values, old]).take(pa.array(index))
-    return mine.spread(value), number[mine.group]

@@ -15,16 +15,18 @@ in its run the best value stands among itself and the later rows of its group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.frames import least_from_here
+from penstock.kernels import exact
+from penstock.kernels.exact import Digits
+from penstock.kernels.frames import joined, least_from_here
 from penstock.kernels.keys import Keys
 from penstock.kernels.order import group_order, key_ranges, search_within
-from penstock.kernels.sweep import NONE, ordered, ranks
-from penstock.model import I64, INF, MIN_TIME, Mask, one_array, to_mask, to_numpy
+from penstock.kernels.partitions import Slice, ranked
+from penstock.model import I64, INF, MIN_TIME, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.state import Run, State
 
@@ -219,19 +221,65 @@ class Histories:
         return tuple(column.take(chosen) for column in whole)
 
 
-def ranked(values: pa.Array, largest: bool) -> tuple[I64, I64, pa.Array]:
-    """Return ranks, the smallest being the best and `NONE` for null.
+@dataclass
+class Pool:
+    """Rows by number: those of the slice, and before them the rows of the history asked for."""
 
-    Also the ranks with any number in the place of null, and the values that they are ranks of.
-    """
-    plain = ordered(values)
-    missing = to_mask(plain.is_null()) if plain.null_count else None
-    if missing is None:
-        rank = ranks(plain, largest)
-        return rank, rank, plain
-    filled = plain.fill_null("" if pa.types.is_string(plain.type) else 0)
-    rank = ranks(filled, largest)
-    return np.where(missing, NONE, rank), rank, filled
+    rows: Slice
+    wanted: list[tuple[I64, I64]] = field(default_factory=list)
+    old: int = 0
+    columns: tuple[pa.Array, ...] = ()
+    _codes: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    _span: int = 1
+
+    def want(self, number: I64) -> None:
+        """Ask for the row with a number in the partition of each row; below 0 for none."""
+        past = np.flatnonzero((number >= 0) & (number < self.rows.base[self.rows.group]))
+        if len(past):
+            self.wanted.append((self.rows.group[past], number[past]))
+
+    def load(self, history: Histories) -> None:
+        """Read what was asked for, each row once."""
+        if not self.wanted:
+            return
+        group = np.concatenate([g for g, _ in self.wanted])
+        number = np.concatenate([n for _, n in self.wanted])
+        self._span = int((self.rows.base[group] - number).max()) + 1
+        codes = self._code(group, number)
+        if not (codes[1:] > codes[:-1]).all():
+            codes.sort()
+            new = np.append(True, codes[1:] != codes[:-1])
+            codes, group = codes[new], codes[new] // self._span
+            number = codes - group * self._span + self.rows.base[group] - self._span
+        self._codes = codes
+        self.columns = history.fetch(group, number)
+        self.old = len(group)
+
+    def _code(self, group: I64, number: I64) -> I64:
+        """Return integers in the order of groups and numbers, of rows below the base."""
+        code: I64 = group * self._span + number - self.rows.base[group] + self._span
+        return code
+
+    def at(self, number: I64) -> I64:
+        """Return where rows that were asked for stand: in front those of the history."""
+        rows = self.rows
+        found = self.old + rows.place(number)
+        base = rows.base[rows.group]
+        past = np.flatnonzero((number >= 0) & (number < base))
+        if len(past):
+            code = self._code(rows.group[past], number[past])
+            found[past] = np.searchsorted(self._codes, code)
+        return found
+
+    def column(self, place: int, fresh: pa.Array) -> pa.Array:
+        """Return a column of the history in front of the slice's."""
+        return pa.concat_arrays([self.columns[place], fresh]) if self.old else fresh
+
+    def digits(self, place: int, fresh: Digits) -> Digits:
+        """Return a column of exact numbers of the history in front of the slice's."""
+        if not self.old:
+            return fresh
+        return joined(exact.unpack(self.columns[place]), self.old, fresh, len(self.rows))
 
 
 def _starts(keys: Keys) -> I64:
