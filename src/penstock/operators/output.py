@@ -6,9 +6,13 @@
 * ``log``: births and deaths with their sign, +1 or -1, as one more column; equal values that are
   born and die at one instant cancel.  A row that is valid for ever has no death;
 * ``view``: the snapshot at ``as_of = min(until - 1, now)``, whole, whenever that instant moves on.
-  All shards have the same heartbeat, so together their parts are the whole view.
+  All shards have the same heartbeat, so together their parts are the whole view;
+* ``kept``: nothing leaves.  The rows stay in the state, for questions about any instant from
+  ``low`` on, which is ``keep`` behind the last final instant of the slowest kept relation.  So all
+  of them can be asked about one instant together.
 
-The first two cost what they emit, the log keeps the mortal rows by their ends, the view all rows.
+The first two cost what they emit, the log keeps the mortal rows by their ends, the view and the
+kept relation all rows (`penstock.runs.kept`).
 """
 
 from __future__ import annotations
@@ -22,31 +26,49 @@ from penstock.errors import InternalError
 from penstock.kernels.changes import net_changes, without_ghosts
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends
 from penstock.operators.base import SlicedOperator
+from penstock.runs.kept import Kept
 from penstock.runs.lifetimes import Lifetimes
 
-MODES = ("stream", "intervals", "log", "view")
+MODES = ("stream", "intervals", "log", "view", "kept")
+HELD = "live"
+"""The name under which a view or a kept relation holds its rows."""
 
 
 class OutputOperator(SlicedOperator):
-    """Delivers in one of `MODES`. ``as_of`` is the instant that the last view shows."""
+    """Delivers in one of `MODES`. ``as_of`` is the instant that the last view shows.
 
-    def __init__(self, types: Sequence[pa.DataType], mode: str) -> None:
+    ``keep`` is for how long a kept relation can be asked about the past, ``timestamps`` whether
+    its time is counted in timestamps.
+    """
+
+    def __init__(
+        self,
+        types: Sequence[pa.DataType],
+        mode: str,
+        keep: int = 0,
+        timestamps: bool = False,
+    ) -> None:
         super().__init__([types])
         if mode not in MODES:
             raise InternalError(f"an output's mode is one of {', '.join(MODES)}, got {mode!r}")
         self.mode = mode
         self.as_of = MIN_TIME
+        self.timestamps = timestamps
+        self._keep = keep
         self._types = tuple(types)
 
     def load(self) -> None:
-        state = self.context.state
+        state, merging = self.context.state, self.context.merging
         self.as_of = state.numbers.get("as_of", MIN_TIME)
-        self._lives = Lifetimes(
-            state, "live", self._types, self.context.merging, keep_forever=self.mode == "view"
-        )
+        if self.mode in ("view", "kept"):
+            self._kept = Kept(state, HELD, self._types, merging)
+        else:
+            self._lives = Lifetimes(state, HELD, self._types, merging, keep_forever=False)
 
     def save(self) -> None:
-        if self.mode != "stream":
+        if self.mode in ("view", "kept"):
+            self._kept.save()
+        elif self.mode != "stream":
             self._lives.save()
 
     def slice(
@@ -61,8 +83,10 @@ class OutputOperator(SlicedOperator):
             yield from self._intervals(born, ends[0], until)
         elif self.mode == "log":
             yield from self._log(born, ends[0], until)
-        else:
+        elif self.mode == "view":
             yield from self._view(born, ends[0], since, until)
+        else:
+            self._hold(born, ends[0], until)
 
     def _intervals(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
         held = born.holder != 0
@@ -85,15 +109,23 @@ class OutputOperator(SlicedOperator):
         yield changes.with_columns((*changes.columns, pa.array(sign)))
 
     def _view(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
-        died = self._lives.turn(born, ends, until)
         numbers = self.context.state.numbers
+        numbers["newest"] = self.context.now
         as_of = min(until - 1, self.context.now)
-        if as_of <= self.as_of and "as_of" in numbers:
-            return  # that instant was final when it was shown
+        if as_of <= self.as_of and "as_of" in numbers:  # that instant was final when it was shown
+            self._kept.turn(born, ends, until, self.as_of)
+            return
         self.as_of = numbers["as_of"] = max(as_of, since - 1, MIN_TIME)
-        rows = Batch.concat([died, self._lives.live()])
-        shown = rows.take((rows.start <= self.as_of) & (rows.end > self.as_of))
+        self._kept.turn(born, ends, until, self.as_of)
+        shown = self._kept.snapshot(self.as_of)
         yield _timed(shown, shown.start)
+
+    def _hold(self, born: Batch, ends: Ends, until: int) -> None:
+        now, slowest = self.context.now, self.context.slowest
+        self.context.state.numbers["newest"] = now
+        last = min(until, slowest) - 1
+        low = min(last, now) - self._keep if self._keep < INF else MIN_TIME
+        self._kept.turn(born, ends, until, max(low, MIN_TIME))
 
 
 def _timed(rows: Batch, time: I64) -> Batch:
