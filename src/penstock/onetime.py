@@ -329,8 +329,16 @@ def _outside(time: int, low: int, high: int, held: Sequence[Held], stamps: bool)
 
 
 def _range(low: int, high: int, stamps: bool) -> str:
-    first = "the beginning" if low <= MIN_TIME + 1 else time_text(low, stamps)
+    first = "the beginning" if low == MIN_TIME else time_text(low, stamps)
     return f"from {first} on" if high >= INF - 1 else f"from {first} to {time_text(high, stamps)}"
+
+
+def _readable(held: Held, stamps: bool) -> tuple[str, str]:
+    """Return from when to when a relation can be read, as text."""
+    if held.paused or held.until == MIN_TIME:
+        return "paused" if held.paused else "nothing yet", ""
+    first = "the beginning" if held.low == MIN_TIME else time_text(held.low, stamps)
+    return first, "ever" if held.until == INF else time_text(held.until - 1, stamps)
 
 
 def _at_least(duration: int, stamps: bool) -> str:
@@ -438,20 +446,19 @@ class CheckpointView:
         held = self._reader.read(work)
         if held is None:
             raise self._empty()
-        rows = [(h, in_timestamps(h.plan)) for h in held]
+        spans = [_readable(h, in_timestamps(h.plan)) for h in held]
         return pa.table(
-            {
-                "relation": [h.name for h in held],
-                "readable": [
-                    "paused" if h.paused
-                    else "nothing yet" if h.until == MIN_TIME
-                    else _range(h.low, h.until - 1, stamps)
-                    for h, stamps in rows
-                ],
-                "columns": [", ".join(h.plan.schema.names) for h in held],
-            },
-            schema=pa.schema({n: pa.string() for n in ("relation", "readable", "columns")}),
-        )  # fmt: skip
+            [
+                pa.array(column, pa.string())
+                for column in (
+                    [h.name for h in held],
+                    [first for first, _ in spans],
+                    [last for _, last in spans],
+                    [", ".join(h.plan.schema.names) for h in held],
+                )
+            ],
+            names=["relation", "from", "to", "columns"],
+        )
 
     def _declared(self, manifest: Manifest) -> Declared:
         """Return what was declared when a batch was committed."""
