@@ -28,6 +28,7 @@ from penstock.reference import relation, snapshot_at
 from penstock.reference_expr import canonical
 from penstock.runs.kept import Kept
 from penstock.runs.state import MemoryStorage, State
+from penstock.session import Session
 from penstock.testing import LocalEngine, to_table
 from penstock.windows import WindowSpec
 from tests import strategies as make
@@ -509,3 +510,23 @@ def test_declarations_survive_without_their_secrets() -> None:
     assert found.catalog.views == catalog.views
     assert found.catalog.tables["secret"].options == {"url": "jdbc:x"}
     assert found.catalog.streams["s"] == catalog.streams["s"]
+
+
+def test_calls_make_the_same_materialized_view() -> None:
+    with Session(autostart=False) as session:
+        session.sql("CREATE STREAM m (k STRING, x INT, t TIMESTAMP) USING memory TIMESTAMP BY t")
+        session.sql("CREATE TABLE d (k STRING) USING rate")
+        session.sql("CREATE MATERIALIZED VIEW a KEEP 2 MINUTES AS SELECT * FROM m [ROWS 3]")
+        handle = session.stream("m").window(rows=3).materialize("b", keep="2 MINUTES")
+        assert handle.mode == "kept"
+        views = session.catalog.views
+        assert (views["b"].plan, views["b"].keep) == (views["a"].plan, 120_000_000)
+        assert session.sql("SHOW VIEWS").column("kept").to_pylist() == ["2 MINUTES"] * 2
+        with pytest.raises(QueryError, match="must be a relation over streams, got a stream"):
+            session.stream("m").window(rows=3).istream().materialize("c")
+        with pytest.raises(QueryError, match="got only tables"):
+            session.table("d").materialize("c")
+        with pytest.raises(QueryError, match="a duration must"):
+            session.stream("m").materialize("c", keep="-5")
+        session.sql("DROP MATERIALIZED VIEW b")
+        assert [h.name for h in session.handles()] == ["a"]

@@ -170,8 +170,8 @@ def test_tables_are_read_without_spark(folder: Path) -> None:
     writer, view = Writer(folder), open_checkpoint(folder / "checkpoint")
     writer.turn()
     joined = view.query(
-        "SELECT DISTINCT r.k, name, size FROM recent r LEFT JOIN names USING (k) JOIN sizes USING (k) "
-        "ORDER BY k"
+        "SELECT DISTINCT r.k, name, size FROM recent r LEFT JOIN names USING (k) "
+        "JOIN sizes USING (k) ORDER BY k"
     )
     assert joined.to_arrow().to_pylist() == [
         {"k": "a", "name": "Athens", "size": 1},
@@ -319,7 +319,7 @@ def test_damage_is_told(folder: Path) -> None:
     whole = path.read_bytes()
     segments._checked.clear()
     path.write_bytes(whole[:200] + bytes(255 - b for b in whole[200:]))
-    with pytest.raises(StateError, match="the file was altered|must be an Arrow stream"):
+    with pytest.raises(StateError, match=r"the file was altered|must be an Arrow stream"):
         view.query("SELECT k, r.x FROM recent r JOIN sums z USING (k)")
     path.unlink()
     with pytest.raises(StateError, match="is gone; the checkpoint is damaged"):

@@ -1,4 +1,4 @@
-"""One-time queries on a stream that Spark runs: in the session, beside it, after it, in the shell."""
+"""One-time queries on a stream that Spark runs: in the session, beside it, after it, by hand."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_questions_while_it_runs_beside_it_and_after_a_restart(spark: Any, tmp_p
 
         session.sql("PAUSE QUERY last")
         pushed.push(session)
-        with pytest.raises(StateError, match="nothing of 'last' can be read yet.* paused"):
+        with pytest.raises(StateError, match=r"nothing of 'last' can be read yet.* paused"):
             session.query("SELECT * FROM last")
         session.sql("RESUME QUERY last")
         session.sql("DROP MATERIALIZED VIEW labelled")

@@ -166,10 +166,14 @@ class Session:
 
     table = view = stream
 
-    def register(self, name: str, node: Node, into: str | None = None) -> QueryHandle:
-        """Add a query whose plan was built in Python, and start it."""
+    def register(
+        self, name: str, node: Node, into: str | None = None, keep: int | None = None
+    ) -> QueryHandle:
+        """Add a query, or with ``keep`` a view that is kept, built in Python, and start it."""
         self._check_open()
-        handle: QueryHandle = self._create(QueryDef(name, node, into), False)
+        kept = keep is not None
+        made = ViewDef(name, node, keep=keep) if kept else QueryDef(name, node, into)
+        handle: QueryHandle = self._create(made, False)
         if self.autostart:
             self.start()
         return handle

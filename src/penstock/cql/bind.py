@@ -10,7 +10,13 @@ from penstock.algebra import Node, TableScan, streams_of, walk
 from penstock.catalog import Catalog
 from penstock.cql.binder import QueryBinder
 from penstock.cql.definitions import DefinitionBinder
-from penstock.cql.parse import MATERIALIZED, parse_query, parse_scalar, parse_window
+from penstock.cql.parse import (
+    MATERIALIZED,
+    parse_duration,
+    parse_query,
+    parse_scalar,
+    parse_window,
+)
 from penstock.cql.scalars import Aggregates, ScalarBinder, label
 from penstock.cql.scope import Scope
 from penstock.cql.source import Source
@@ -36,7 +42,7 @@ from penstock.cql.syntax import (
     Query,
     Span,
 )
-from penstock.cql.times import WindowBinder, time_kinds
+from penstock.cql.times import WindowBinder, chronons, time_kinds
 from penstock.errors import suggest
 from penstock.expr.nodes import AggregateCall, Column, Expr
 from penstock.model import Schema
@@ -88,6 +94,12 @@ def bind_window(text: str, node: Node) -> WindowSpec:
     if len(kinds) != 1:
         source.fail("a window must be over a stream", syntax.span)
     return WindowBinder(source, node.schema, next(iter(kinds)), "the input").bind(syntax)
+
+
+def bind_duration(text: str, node: Node) -> int:
+    """Return a duration such as ``5 MINUTES`` in the units of time of a plan."""
+    kind = next(iter(time_kinds(node)))
+    return chronons(Source(text), parse_duration(text), kind, "the relation", least=0)
 
 
 @contextmanager
@@ -194,4 +206,4 @@ _BINDERS: dict[type, Callable[[Source, Catalog, Parsed], Statement]] = {
     Query: _select,
 }
 
-__all__ = ["bind", "bind_aggregate", "bind_query", "bind_scalar", "bind_window"]
+__all__ = ["bind", "bind_aggregate", "bind_duration", "bind_query", "bind_scalar", "bind_window"]

@@ -15,6 +15,7 @@ from penstock.cql.syntax import (
     CommandSyntax,
     CreateSyntax,
     DropSyntax,
+    Duration,
     ExplainSyntax,
     Name,
     Parsed,
@@ -382,6 +383,18 @@ def parse_window(text: str) -> WindowSyntax:
         return window
 
     found: WindowSyntax = _guarded(read, tokenize(text), text)
+    return found
+
+
+def parse_duration(text: str) -> Duration:
+    """Return the syntax of a text that must be one duration."""
+
+    def read(parser: StatementParser) -> Duration:
+        found = parser.duration("the text")
+        parser.finish()
+        return found
+
+    found: Duration = _guarded(read, tokenize(text), text)
     return found
 
 

@@ -90,10 +90,11 @@ class Fragment:
 
     def heard(self, beats: Mapping[str, int]) -> None:
         """Tell the relations that are kept how far the slowest of them has come."""
-        slowest = self.plan.slowest(beats)
-        for operator in self._operators.values():
-            if isinstance(operator, OutputOperator):
-                operator.context.slowest = slowest.get(operator.timestamps, INF)
+        operators = self._operators.values()
+        kept = [o for o in operators if isinstance(o, OutputOperator) and o.mode == "kept"]
+        slowest = self.plan.slowest(beats) if kept else {}
+        for operator in kept:
+            operator.context.slowest = slowest.get(operator.timestamps, INF)
 
     def feed(self, channel: int, message: Message) -> None:
         """Put a message that came through a channel into the queues of its consumers."""
