@@ -362,10 +362,12 @@ def test_the_slowest_relation_decides_and_the_others_wait_for_it() -> None:
         (
             "SELECT k FROM recent UNION SELECT k FROM r [ROWS 9] z",
             "MATERIALIZED VIEW",
-            "r [ROWS 9] z",
+            "r [ROWS 9]",
         ),
         ("SELECT k FROM recent WHERE x IN (SELECT x FROM r)", "r is not kept", "r"),
         ("SELECT * FROM recent [ROWS 2]", "is not kept", "recent [ROWS 2]"),
+        ("SELECT a.k FROM s [ROWS 9] AS OF 3 a", r"s [ROWS 9] is not kept", "s [ROWS 9]"),
+        ("SELECT k FROM (SELECT k FROM q2) z", "there is no stream", "q2"),
         ("ISTREAM (SELECT * FROM recent)", "is not kept", None),
         ("SELECT * FROM nowhere", "there is no stream, table or view 'nowhere'", "nowhere"),
         ("SELECT * FROM recent AS OF 'noon'", "time must be an integer", "AS OF 'noon'"),

@@ -231,7 +231,8 @@ class QueryBinder:
                 )
             binder = WindowBinder(self.source, node.schema, next(iter(time_kinds(node))), owner)
             node = Window(node, binder.bind(item.window))
-        self.places.append((node, item.span))
+        read = item.window or item.source if isinstance(item.source, Name) else item
+        self.places.append((node, (item.span[0], read.span[1])))
         return qualifier, node
 
     def _named(self, name: Name) -> tuple[str, Node]:
