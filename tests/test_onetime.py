@@ -185,6 +185,7 @@ QUESTIONS = [
     "SELECT k FROM last UNION SELECT k FROM sums",
     "SELECT k FROM recent EXCEPT ALL SELECT k FROM last",
     "SELECT DISTINCT x FROM sess",
+    "SELECT q.x, t.n FROM all_q q, (SELECT COUNT(*) AS n FROM q) t WHERE q.b",
     "SELECT k, x FROM recent WHERE k NOT IN (SELECT k FROM gone WHERE k IS NOT NULL)",
     "SELECT k FROM recent a WHERE EXISTS (SELECT 1 FROM lonely b WHERE b.k = a.k AND b.rx IS NULL)",
     "SELECT b.k, q.b FROM best b ASOF LEFT JOIN all_q q ON b.x >= q.x",

@@ -18,9 +18,9 @@ from rich.progress import Progress
 from penstock import __version__, cql
 from penstock.bench.tpmj import measure, tables
 from penstock.bench.tpmj_picture import draw
+from penstock.checkpoints import open_checkpoint
 from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.live import LiveTable
-from penstock.onetime import open_checkpoint
 from penstock.session import Session
 from penstock.shell import Shell, show
 from penstock.spark.sinks import json_lines, read_committed

@@ -25,6 +25,7 @@ from penstock import algebra, cql
 from penstock.algebra import Node
 from penstock.builder import Relation
 from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef, TableDef, ViewDef
+from penstock.checkpoints import CheckpointView
 from penstock.config import Config
 from penstock.cql import statements
 from penstock.cql.render import duration_text, in_timestamps
@@ -35,7 +36,7 @@ from penstock.errors import PenstockError, QueryError, StateError
 from penstock.expr import functions
 from penstock.expr.types import type_name
 from penstock.model import MIN_TIME, TIMESTAMP, Field, Schema
-from penstock.onetime import CheckpointView, Snapshot, can_answer
+from penstock.onetime import Snapshot, can_answer
 from penstock.optimizer import optimize
 from penstock.physical import explain as physical_explain
 from penstock.physical.multiway import probe_orders

@@ -74,6 +74,7 @@ class QueryBinder:
         self.names = dict(names or {})
         self.around = around
         self.places: list[tuple[Node, Span]] = []
+        self.is_once = False
 
     def top(self, query: Query) -> Node:
         """Return the plan of a query that is delivered: a relation unless it says ISTREAM or so."""
@@ -85,6 +86,7 @@ class QueryBinder:
 
     def once(self, query: Query) -> Node:
         """Return the plan of a query that is answered once: it may be ordered without a limit."""
+        self.is_once = True
         inner = query
         while isinstance(inner.body, Query) and not (inner.order or inner.names or inner.limit):
             inner = inner.body
@@ -189,7 +191,7 @@ class QueryBinder:
     def _within(self, around: Scope | None) -> QueryBinder:
         """Return the binder of a query inside this one."""
         inner = QueryBinder(self.source, self.catalog, self.names, around)
-        inner.places = self.places
+        inner.places, inner.is_once = self.places, self.is_once
         return inner
 
     def _block(self, block: SelectQuery) -> SelectBinder:
