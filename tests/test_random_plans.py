@@ -10,7 +10,7 @@ from dataclasses import astuple
 
 import pytest
 
-from penstock.algebra import JOIN_KINDS, NODES, walk
+from penstock.algebra import JOIN_KINDS, NODES, Over, walk
 from tests.random_plans import (
     GENERATORS,
     LIFETIMES,

@@ -3,7 +3,7 @@
 from penstock.errors import PenstockError
 
 __version__ = "0.1.0"
-__all__ = ["PenstockError", "QueryHandle", "Session"]
+__all__ = ["PenstockError", "QueryHandle", "Session", "Snapshot", "open_checkpoint"]
 
 
 def __getattr__(name: str) -> object:
@@ -12,4 +12,8 @@ def __getattr__(name: str) -> object:
         from penstock import session
 
         return getattr(session, name)
+    if name in ("Snapshot", "open_checkpoint"):
+        from penstock import checkpoints
+
+        return getattr(checkpoints, name)
     raise AttributeError(f"module 'penstock' has no attribute '{name}'")

@@ -147,6 +147,24 @@ class Relation:
 
     def start(self, name: str, into: str | None = None) -> Any:
         """Run as a continuous query; the answer is the query's handle."""
+        return self.session.register(name, self._delivered(), into)
+
+    def materialize(self, name: str, keep: str | int = 0) -> Any:
+        """Run, and keep the answer for one-time queries, its past for as long as ``keep`` says.
+
+        ``materialize("recent", keep="10 MINUTES")`` is ``CREATE MATERIALIZED VIEW recent KEEP ..``.
+        """
+        node = self._delivered()
+        if algebra.is_stream(node) or not algebra.streams_of(node):
+            what = "a stream" if algebra.is_stream(node) else "only tables"
+            raise QueryError(
+                f"a materialized view must be a relation over streams, got {what}; put a window on "
+                f"a stream, and read tables as they are"
+            )
+        return self.session.register(name, node, keep=cql.bind_duration(str(keep), node))
+
+    def _delivered(self) -> Node:
+        """Return the plan, checked as that of a query which is delivered."""
         seen: set[str] = set()
         for column in self.schema.names:
             if column.lower() in seen:
@@ -160,8 +178,7 @@ class Relation:
                 "column and another an integer one; declare both alike"
             )
         plain = isinstance(self.node, algebra.Scan)  # as in the language: everything so far
-        node = algebra.Window(self.node, WindowSpec()) if plain else self.node
-        return self.session.register(name, node, into)
+        return algebra.Window(self.node, WindowSpec()) if plain else self.node
 
     def _with(self, node: Node) -> Relation:
         return Relation(node, self.session)

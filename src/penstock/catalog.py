@@ -59,21 +59,29 @@ class SinkDef:
 
 @dataclass(frozen=True)
 class ViewDef:
-    """``CREATE VIEW``: a named plan that queries can read."""
+    """``CREATE VIEW``: a named plan that queries can read.
+
+    A materialized one runs, and its answer is kept: ``keep`` is for how long in the past.
+    """
 
     name: str
     plan: Node
     sql: str = ""
+    keep: int | None = None
 
 
 @dataclass(frozen=True)
 class QueryDef:
-    """``CREATE QUERY``: a continuous query and the sink it goes into (None: memory)."""
+    """``CREATE QUERY``: a continuous query and the sink it goes into (None: memory).
+
+    A materialized view is a query too, whose answer goes nowhere: ``keep`` is not None.
+    """
 
     name: str
     plan: Node
     sink: str | None = None
     sql: str = ""
+    keep: int | None = None
 
 
 Definition = StreamDef | TableDef | SinkDef | ViewDef | QueryDef
@@ -107,13 +115,17 @@ class Catalog:
         """Add a definition; its name must be free."""
         kind = _KINDS[type(definition)]
         rivals = ("stream", "table", "view") if kind in ("stream", "table", "view") else (kind,)
-        for other in rivals:
+        keep = definition.keep if isinstance(definition, ViewDef) else None
+        for other in (*rivals, "query") if keep is not None else rivals:
             if definition.name.lower() in self.of_kind(other):
                 raise QueryError(
                     f"the name of a {kind} must be free, but {other} '{definition.name}' exists; "
                     f"DROP it first or choose another name"
                 )
         self.of_kind(kind)[definition.name.lower()] = definition
+        if isinstance(definition, ViewDef) and keep is not None:
+            query = QueryDef(definition.name, definition.plan, None, definition.sql, keep)
+            self.queries[definition.name.lower()] = query
 
     def get(self, kind: str, name: str) -> Any:
         """Return a definition, or say which ones exist."""
@@ -137,5 +149,8 @@ class Catalog:
 
     def remove(self, kind: str, name: str) -> None:
         """Remove a definition that exists."""
-        self.get(kind, name)
+        found = self.get(kind, name)
         del self.of_kind(kind)[name.lower()]
+        if isinstance(found, ViewDef | QueryDef) and found.keep is not None:
+            self.views.pop(name.lower(), None)
+            self.queries.pop(name.lower(), None)

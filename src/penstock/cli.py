@@ -19,11 +19,12 @@ from penstock import __version__, cql
 from penstock.bench import lifetimes as bench_lifetimes
 from penstock.bench import lifetimes_picture, tpmj_picture
 from penstock.bench import tpmj as bench_tpmj
+from penstock.checkpoints import open_checkpoint
 from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.live import LiveTable
 from penstock.session import Session
 from penstock.shell import Shell, show
-from penstock.spark.sinks import read_committed
+from penstock.spark.sinks import json_lines, read_committed
 
 app = typer.Typer(
     add_completion=False,
@@ -170,6 +171,43 @@ def cat(
             sys.stdout.flush()
         except BrokenPipeError:
             sys.stderr.close()
+
+
+@app.command()
+def query(
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            help="A SELECT; without it, what can be read is listed.", show_default=False
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="The checkpoint of a session, running or not."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON lines.")] = False,
+) -> None:
+    """Ask the kept state of a checkpoint once; whoever runs on it is not disturbed."""
+    with _errors():
+        if checkpoint is None or not checkpoint.is_dir():
+            raise ConfigError(
+                f"--checkpoint must be the folder of a checkpoint, got "
+                f"{'nothing' if checkpoint is None else repr(str(checkpoint))}"
+            )
+        view = open_checkpoint(checkpoint)
+        if text is None:
+            show(view.relations(), out)
+            return
+        answer = view.query(text)
+        if not as_json:
+            show(answer, out)
+            return
+        try:
+            sys.stdout.write(json_lines(answer.to_arrow()).decode())
+            sys.stdout.flush()
+        except BrokenPipeError:
+            sys.stderr.close()
+        err.print(answer.note, markup=False, highlight=False)
 
 
 @app.command()

@@ -24,13 +24,19 @@ import pyarrow as pa
 from penstock import algebra, cql
 from penstock.algebra import Node
 from penstock.builder import Relation
-from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef, TableDef
+from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef, TableDef, ViewDef
+from penstock.checkpoints import CheckpointView
 from penstock.config import Config
 from penstock.cql import statements
+from penstock.cql.render import duration_text, in_timestamps
+from penstock.cql.syntax import Parsed
+from penstock.cql.syntax import Query as QuerySyntax
+from penstock.encoding import SECRET, Declared
 from penstock.errors import PenstockError, QueryError, StateError, without_passwords
 from penstock.expr import functions
 from penstock.expr.types import type_name
 from penstock.model import MIN_TIME, TIMESTAMP, Field, Schema
+from penstock.onetime import Snapshot, can_answer
 from penstock.optimizer import optimize
 from penstock.physical import explain as physical_explain
 from penstock.physical.multiway import probe_orders
@@ -44,6 +50,7 @@ from penstock.spark.pipeline import Pipeline
 from penstock.spark.sinks import MemorySink, Sink, check_sink, delivery_mode, open_sink
 from penstock.spark.sources import check_stream, check_table, is_finite
 from penstock.spark.spool import Spool
+from penstock.spark.tables import whole_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,24 +86,56 @@ class Session:
         self._handles: dict[str, QueryHandle] = {}
         self._callbacks: dict[str, Callable[[int, pa.Table], None]] = {}
         self._unnamed = 0
+        self._view: CheckpointView | None = None
 
     # -- statements ------------------------------------------------------------------------------
 
-    def sql(self, text: str) -> Any:
+    def sql(self, text: str, *, one_time: bool = False) -> Any:
         """Run a script and return the result of its last statement.
 
-        CREATE QUERY and SELECT give a `QueryHandle`, SHOW and DESCRIBE an Arrow table, EXPLAIN
-        text.
+        CREATE QUERY, CREATE MATERIALIZED VIEW and SELECT give a `QueryHandle`, SHOW and DESCRIBE an
+        Arrow table, EXPLAIN text.  A SELECT runs continuously, unless it says AS OF; with
+        ``one_time`` one that reads only tables and what is kept gives a `Snapshot` instead.
         """
         result: Any = None
         runs = False
         for parsed in cql.parse_script(text):
+            if one_time and self._can_answer(parsed):
+                result = self.ask(parsed)
+                continue
             statement = cql.bind(parsed, self.catalog)
             result = self.execute(statement)
             runs |= isinstance(result, QueryHandle) and not isinstance(statement, statements.Pause)
         if self.autostart and runs:
             self.start()
         return result
+
+    def ask(self, parsed: Parsed) -> Snapshot:
+        """Answer a parsed SELECT once, from the last committed batch."""
+        self._check_open()
+        if self._view is None:
+            self._view = CheckpointView(self._folder, self._rows_of_table, self.config)
+        return self._view.ask(parsed, self._declared())
+
+    def _can_answer(self, parsed: Parsed) -> bool:
+        """Whether a statement is a SELECT that can be answered once, or only so."""
+        if not isinstance(parsed.syntax, QuerySyntax):
+            return False
+        declared = self._declared()
+        question = cql.bind_question(parsed, self.catalog, declared.plans)
+        return question.as_of is not None or can_answer(question, declared)
+
+    def _declared(self) -> Declared:
+        modes = {name: handle.mode for name, handle in self._handles.items()}
+        queries = {
+            d.name: (d.plan, modes[name])
+            for name, d in list(self.catalog.queries.items())
+            if name in modes
+        }
+        return Declared(self.catalog, queries)
+
+    def _rows_of_table(self, definition: TableDef) -> pa.Table:
+        return whole_table(definition, lambda: self.spark)
 
     def execute(self, statement: statements.Statement) -> Any:
         """Carry out one bound statement, without starting the pipeline."""
@@ -116,6 +155,8 @@ class Session:
                 return self._describe(name, kind)
             case statements.Explain(level, node, name):
                 return self._explain(level, node, name)
+            case statements.Ask(parsed):
+                return self.ask(parsed)
             case statements.Select(node, sql):
                 self._unnamed += 1
                 return self._create(QueryDef(f"select_{self._unnamed}", node, None, sql), False)
@@ -126,16 +167,25 @@ class Session:
 
     table = view = stream
 
-    def register(self, name: str, node: Node, into: str | None = None) -> QueryHandle:
-        """Add a query whose plan was built in Python, and start it."""
+    def register(
+        self, name: str, node: Node, into: str | None = None, keep: int | None = None
+    ) -> QueryHandle:
+        """Add a query, or with ``keep`` a view that is kept, built in Python, and start it."""
         self._check_open()
-        handle: QueryHandle = self._create(QueryDef(name, node, into), False)
+        kept = keep is not None
+        made = ViewDef(name, node, keep=keep) if kept else QueryDef(name, node, into)
+        handle: QueryHandle = self._create(made, False)
         if self.autostart:
             self.start()
         return handle
 
-    def query(self, name: str) -> QueryHandle:
-        """Return the handle of a query."""
+    def query(self, name: str) -> Any:
+        """Return the handle of a query, or the `Snapshot` that answers a SELECT once.
+
+        A text that begins with SELECT, WITH or a parenthesis is a one-time query.
+        """
+        if name.lower() not in self.catalog.queries and _QUESTION.match(name):
+            return self.ask(cql.parse_question(name))
         self.catalog.get("query", name)
         return self._handles[name.lower()]
 
@@ -202,6 +252,7 @@ class Session:
                 {},
                 self._delivery,
                 self._spool_folder,
+                catalog=self.catalog,
             )
         return self._pipeline
 
@@ -217,9 +268,10 @@ class Session:
             if definition.name not in pipeline.queries:
                 handle = self._handles[name]
                 try:
-                    pipeline.check(definition.name, definition.plan, handle.mode)
+                    keep = definition.keep or 0
+                    pipeline.check(definition.name, definition.plan, handle.mode, keep)
                     self._open_outlets(definition, handle)
-                    pipeline.add(definition.name, definition.plan, handle.mode)
+                    pipeline.add(definition.name, definition.plan, handle.mode, keep)
                     if handle.paused:
                         pipeline.pause(definition.name)
                 except PenstockError:
@@ -294,7 +346,7 @@ class Session:
     def _create(self, definition: Any, if_not_exists: bool) -> Any:
         kind = type(definition).__name__.removesuffix("Def").lower()
         if if_not_exists and definition.name.lower() in self.catalog.of_kind(kind):
-            return self._handles.get(definition.name.lower()) if kind == "query" else None
+            return self._handles.get(definition.name.lower()) if kind in ("query", "view") else None
         if isinstance(definition, StreamDef):
             check_stream(definition)
         if isinstance(definition, TableDef):
@@ -304,6 +356,8 @@ class Session:
         if isinstance(definition, QueryDef):
             return self._create_query(definition)
         self.catalog.add(definition)
+        if isinstance(definition, ViewDef) and definition.keep is not None:
+            return self._handle(self.catalog.get("query", definition.name), "kept")
         return None
 
     def _create_query(self, definition: QueryDef) -> QueryHandle:
@@ -317,7 +371,9 @@ class Session:
                 f"none"
             )
         self.catalog.add(definition)
-        mode = self._mode(definition, sink)
+        return self._handle(definition, self._mode(definition, sink))
+
+    def _handle(self, definition: QueryDef, mode: str) -> QueryHandle:
         handle = QueryHandle(self, definition, mode, self._has_timestamps(definition.plan))
         self._handles[definition.name.lower()] = handle
         return handle
@@ -337,12 +393,11 @@ class Session:
     def _open_outlets(self, definition: QueryDef, handle: QueryHandle) -> None:
         _ = self.pipeline
         assert self._delivery is not None
-        schema = definition.plan.schema
-        sink = self._open(definition.sink, definition.name, handle.mode, schema, handle.timestamps)
-        handle.sink = sink
-        self._delivery.outlets[definition.name] = Outlet(
-            schema, handle.mode, handle.timestamps, sink
-        )
+        schema, mode = definition.plan.schema, handle.mode
+        if mode != "kept":
+            sink = self._open(definition.sink, definition.name, mode, schema, handle.timestamps)
+            handle.sink = sink
+            self._delivery.outlets[definition.name] = Outlet(schema, mode, handle.timestamps, sink)
         for name in algebra.streams_of(definition.plan):
             stream: StreamDef = self.catalog.get("stream", name)
             timestamps = bool(stream.schema[stream.time].type == TIMESTAMP)
@@ -374,8 +429,9 @@ class Session:
     def _drop(self, kind: str, name: str, if_exists: bool) -> None:
         if if_exists and name.lower() not in self.catalog.of_kind(kind):
             return
+        kept = kind == "view" and self.catalog.get("view", name).keep is not None
         self.catalog.remove(kind, name)
-        if kind == "query":
+        if kind == "query" or kept:
             handle = self._handles.pop(name.lower())
             if self._pipeline is not None and handle.name in self._pipeline.queries:
                 self._pipeline.drop(handle.name)
@@ -394,14 +450,21 @@ class Session:
         singular = kind.removesuffix("s")
         found = self.catalog.of_kind(singular).values()
         if singular == "view":
-            return pa.table({"view": [d.name for d in found], "sql": [d.sql for d in found]})
+            kept = [None if d.keep is None else _keep_text(d) for d in found]
+            return pa.table(
+                {
+                    "view": [d.name for d in found],
+                    "kept": pa.array(kept, pa.string()),
+                    "sql": [d.sql for d in found],
+                }
+            )
         return pa.table({singular: [d.name for d in found], "format": [d.format for d in found]})
 
     def _describe(self, name: str, kind: str) -> pa.Table:
         definition = self.catalog.get(kind, name)
         if kind == "sink":
             options = {
-                k: "***" if _SECRET.search(k) else without_passwords(str(v))
+                k: "***" if SECRET.search(k) else without_passwords(str(v))
                 for k, v in definition.options.items()
             }
             return pa.table({"option": list(options), "value": [str(v) for v in options.values()]})
@@ -414,7 +477,7 @@ class Session:
         return "\n".join(_explanation(self, level, node, name or "the query"))
 
 
-_SECRET = re.compile(r"password|secret|token|credential|access.?key|jaas", re.IGNORECASE)
+_QUESTION = re.compile(r"\s*(\(|(select|with)\b)", re.IGNORECASE)
 
 REJECTED_SCHEMA = Schema(
     (
@@ -424,6 +487,13 @@ REJECTED_SCHEMA = Schema(
     )
 )
 """What a dead-letter sink gets: the row's place in the source, what is wrong, its text."""
+
+
+def _keep_text(view: ViewDef) -> str:
+    """Return for how long the past of a materialized view stays."""
+    if not view.keep:
+        return "the last instant"
+    return duration_text(view.keep, in_timestamps(view.plan))
 
 
 def _explanation(session: Session, level: str, node: Node, name: str) -> list[str]:
@@ -447,7 +517,12 @@ def _explanation(session: Session, level: str, node: Node, name: str) -> list[st
     if level in ("physical", "all"):
         if whole is None:
             queries = [
-                Query(n, p, handles[n.lower()].mode if n.lower() in handles else "view")
+                Query(
+                    n,
+                    p,
+                    handles[n.lower()].mode if n.lower() in handles else "view",
+                    keep=_keep_of(session, n),
+                )
                 for n, p in plans.items()
             ]
             known = {} if session._pipeline is None else session._pipeline.measured()
@@ -460,6 +535,11 @@ def _explanation(session: Session, level: str, node: Node, name: str) -> list[st
             lines += probe_orders(whole, session._pipeline.manifest.states, digests)
         lines.append("")
     return lines
+
+
+def _keep_of(session: Session, name: str) -> int:
+    found = session.catalog.queries.get(name.lower())
+    return 0 if found is None else found.keep or 0
 
 
 def _cores(session: Session) -> int:
@@ -511,7 +591,14 @@ class QueryHandle:
         return "\n".join(_explanation(self.session, level, self.definition.plan, self.name))
 
     def rows(self) -> pa.Table:
-        """Return what a memory sink holds: the current snapshot of a view, else all rows so far."""
+        """Return what a memory sink holds: the current snapshot of a view, else all rows so far.
+
+        Of a materialized view it is the newest snapshot.
+        """
+        if self.mode == "kept":
+            name = self.name.replace('"', '""')
+            answer: Snapshot = self.session.query(f'SELECT * FROM "{name}"')  # noqa: S608 (quoted)
+            return answer.to_arrow()
         if not isinstance(self.sink, MemorySink):
             raise QueryError(
                 f"rows are kept only by a memory sink, but query '{self.name}' goes into "
@@ -535,7 +622,7 @@ class QueryHandle:
             "state": "paused" if self.paused else "created",
             "since": None,
             "rows": 0,
-            "sink": self.definition.sink or "memory",
+            "sink": "kept" if self.mode == "kept" else self.definition.sink or "memory",
         }
         if pipeline is None or self.name not in pipeline.queries:
             return answer

@@ -17,10 +17,12 @@ from rich.text import Text
 
 from penstock.errors import PenstockError
 from penstock.expr import functions
+from penstock.onetime import Snapshot
 from penstock.session import QueryHandle, Session
 
 _KEYWORDS = """\
-CREATE STREAM TABLE SINK VIEW QUERY AS INTO USING OPTIONS TIMESTAMP BY SLACK IDLE AFTER PRIORITY
+CREATE STREAM TABLE SINK VIEW MATERIALIZED KEEP QUERY AS OF INTO USING OPTIONS TIMESTAMP BY SLACK
+IDLE AFTER PRIORITY
 ON ERROR FAIL DEADLETTER LATE SELECT FROM WHERE GROUP HAVING DISTINCT ORDER LIMIT JOIN UNION ALL
 INTERSECT EXCEPT ISTREAM DSTREAM RSTREAM ROWS RANGE SLIDE PARTITION SESSION FIXED NOW BEFORE START
 UNBOUNDED SECONDS MINUTES HOURS DAYS SHOW QUERIES STREAMS TABLES VIEWS SINKS FUNCTIONS DESCRIBE
@@ -28,8 +30,10 @@ EXPLAIN PAUSE RESUME DROP"""
 
 _HELP = """\
 Statements end with ';'.  CREATE STREAM, TABLE, SINK, VIEW, QUERY · SHOW QUERIES · DESCRIBE x ·
-EXPLAIN QUERY q · PAUSE, RESUME, DROP QUERY q.  A SELECT runs as a continuous query and shows its
-answer live until Ctrl-C.  \\watch q shows a running query live.  \\q leaves."""
+EXPLAIN QUERY q · PAUSE, RESUME, DROP QUERY q.  CREATE MATERIALIZED VIEW v [KEEP 10 MINUTES] AS ..
+keeps an answer; a SELECT of what is kept is answered at once, for the last final instant or AS OF a
+time.  Any other SELECT runs as a continuous query and shows its answer live until Ctrl-C.
+\\watch q shows a running query live.  \\q leaves."""
 
 
 def show(result: Any, console: Console) -> None:
@@ -38,6 +42,9 @@ def show(result: Any, console: Console) -> None:
         console.print(result, markup=False, highlight=False, soft_wrap=True)
     elif isinstance(result, pa.Table):
         console.print(as_table(result, 200))
+    elif isinstance(result, Snapshot):
+        console.print(as_table(result.to_arrow(), 200))
+        console.print(result.note, markup=False, highlight=False, style="dim")
 
 
 def as_table(rows: pa.Table, limit: int, title: str | None = None) -> Table:
@@ -63,7 +70,7 @@ class Shell:
     def run(self, text: str) -> bool:
         """Run some statements and show what they give; say so when they fail."""
         try:
-            result = self.session.sql(text)
+            result = self.session.sql(text, one_time=True)
         except PenstockError as error:
             self.console.print("[bold red]error:[/] ", end="")
             self.console.print(str(error), markup=False, highlight=False, soft_wrap=True)
@@ -73,7 +80,14 @@ class Shell:
                 self.watch(result)
                 result.stop()
             else:
-                self.console.print(f"query {result.name} runs; \\watch {result.name} shows it")
+                kept = result.mode == "kept"
+                what = "materialized view" if kept else "query"
+                ask = "a SELECT from it is answered at once, " if kept else ""
+                self.console.print(
+                    f"{what} {result.name} runs; {ask}\\watch {result.name} shows it",
+                    markup=False,
+                    highlight=False,
+                )
         else:
             show(result, self.console)
         return True
@@ -100,7 +114,8 @@ class Shell:
             rows = handle.rows()
         except PenstockError:
             return Text(title)
-        newest = rows if handle.mode == "view" else rows.slice(max(0, rows.num_rows - 20))
+        whole = handle.mode in ("view", "kept")
+        newest = rows if whole else rows.slice(max(0, rows.num_rows - 20))
         return as_table(newest, 20, title)
 
     def loop(self) -> None:

@@ -10,11 +10,18 @@ from penstock.algebra import Node, TableScan, streams_of, walk
 from penstock.catalog import Catalog
 from penstock.cql.binder import QueryBinder
 from penstock.cql.definitions import DefinitionBinder
-from penstock.cql.parse import parse_query, parse_scalar, parse_window
+from penstock.cql.parse import (
+    MATERIALIZED,
+    parse_duration,
+    parse_query,
+    parse_scalar,
+    parse_window,
+)
 from penstock.cql.scalars import Aggregates, ScalarBinder, label
 from penstock.cql.scope import Scope
 from penstock.cql.source import Source
 from penstock.cql.statements import (
+    Ask,
     Create,
     Describe,
     Drop,
@@ -35,7 +42,7 @@ from penstock.cql.syntax import (
     Query,
     Span,
 )
-from penstock.cql.times import WindowBinder, time_kinds
+from penstock.cql.times import WindowBinder, chronons, time_kinds
 from penstock.errors import suggest
 from penstock.expr.nodes import AggregateCall, Column, Expr
 from penstock.model import Schema
@@ -89,6 +96,12 @@ def bind_window(text: str, node: Node) -> WindowSpec:
     return WindowBinder(source, node.schema, next(iter(kinds)), "the input").bind(syntax)
 
 
+def bind_duration(text: str, node: Node) -> int:
+    """Return a duration such as ``5 MINUTES`` in the units of time of a plan."""
+    kind = next(iter(time_kinds(node)))
+    return chronons(Source(text), parse_duration(text), kind, "the relation", least=0)
+
+
 @contextmanager
 def _guarded(source: Source, span: Span) -> Iterator[None]:
     """Give every error a place; a tree so deep that the stack ends is the user's mistake too."""
@@ -118,9 +131,17 @@ def _found(source: Source, catalog: Catalog, kind: str, name: Name) -> Any:
 def _drop(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, DropSyntax)
-    if syntax.if_exists and syntax.name.text.lower() not in catalog.of_kind(syntax.kind):
-        return Drop(syntax.kind, syntax.name.text, True)
-    found = _found(source, catalog, syntax.kind, syntax.name)
+    kind = "view" if syntax.kind == MATERIALIZED else syntax.kind
+    if syntax.if_exists and syntax.name.text.lower() not in catalog.of_kind(kind):
+        return Drop(kind, syntax.name.text, True)
+    found = _found(source, catalog, kind, syntax.name)
+    kept = kind in ("view", "query") and found.keep is not None
+    if kept != (syntax.kind == MATERIALIZED):
+        source.fail(
+            f"'{found.name}' is a {MATERIALIZED if kept else 'plain view'}; DROP "
+            f"{'MATERIALIZED ' if kept else ''}VIEW {found.name}",
+            syntax.name.span,
+        )
     users = [q.name for q in catalog.queries.values() if _uses(q, syntax.kind, found.name)]
     if users:
         source.fail(
@@ -128,7 +149,7 @@ def _drop(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
             f"query first",
             syntax.name.span,
         )
-    return Drop(syntax.kind, found.name, syntax.if_exists)
+    return Drop(kind, found.name, syntax.if_exists)
 
 
 def _uses(query: Any, kind: str, name: str) -> bool:
@@ -172,6 +193,8 @@ def _explain(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
 
 def _select(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
     assert isinstance(parsed.syntax, Query)
+    if parsed.syntax.as_of is not None:
+        return Ask(parsed)
     return Select(QueryBinder(source, catalog).top(parsed.syntax), parsed.sql)
 
 
@@ -183,4 +206,4 @@ _BINDERS: dict[type, Callable[[Source, Catalog, Parsed], Statement]] = {
     Query: _select,
 }
 
-__all__ = ["bind", "bind_aggregate", "bind_query", "bind_scalar", "bind_window"]
+__all__ = ["bind", "bind_aggregate", "bind_duration", "bind_query", "bind_scalar", "bind_window"]

@@ -54,11 +54,15 @@ from penstock.expr.nodes import Column, Expr
 from penstock.expr.types import common_type, type_name
 from penstock.windows import WindowSpec
 
+ALL = 2**62
+"""The limit of a query that is ordered and has none."""
+
 
 class QueryBinder:
     """Binds queries against a catalog; ``names`` are those of WITH.
 
-    ``around`` is the scope of the query around a sub-query.
+    ``around`` is the scope of the query around a sub-query.  ``places`` notes the plan of every
+    item of FROM, and where it stands.
     """
 
     def __init__(
@@ -73,6 +77,8 @@ class QueryBinder:
         self.names = dict(names or {})
         self.around = around
         self.deferred: dict[str, Query] = {}
+        self.places: list[tuple[Node, Span]] = []
+        self.is_once = False
 
     def top(self, query: Query) -> Node:
         """Return the plan of a query that is delivered: a relation unless it says ISTREAM or so."""
@@ -81,6 +87,14 @@ class QueryBinder:
         if is_stream(plan) and not _says_stream(query):
             return Window(plan, WindowSpec())
         return plan
+
+    def once(self, query: Query) -> Node:
+        """Return the plan of a query that is answered once: it may be ordered without a limit."""
+        self.is_once = True
+        inner = query
+        while isinstance(inner.body, Query) and not (inner.order or inner.names or inner.limit):
+            inner = inner.body
+        return self.top(replace(inner, limit=ALL) if inner.order and not inner.limit else query)
 
     def view(self, query: Query) -> Node:
         """Return the plan of a query that others read."""
@@ -101,8 +115,7 @@ class QueryBinder:
     def query(self, query: Query) -> Node:
         """Return the plan of any query."""
         if query.names:
-            inner = QueryBinder(self.source, self.catalog, self.names, self.around)
-            inner.deferred = dict(self.deferred)
+            inner = self._within(self.around)
             for name, part in query.names:
                 if name.text.lower() in {n.text.lower() for n, _ in query.names if n is not name}:
                     self.source.fail(f"WITH names '{name.text}' twice", name.span)
@@ -184,13 +197,19 @@ class QueryBinder:
             types.append(shared)
         return converted(left, types), converted(right, types)
 
+    def _within(self, around: Scope | None) -> QueryBinder:
+        """Return the binder of a query inside this one."""
+        inner = QueryBinder(self.source, self.catalog, self.names, around)
+        inner.places, inner.is_once = self.places, self.is_once
+        inner.deferred = dict(self.deferred)
+        return inner
+
     def _block(self, block: SelectQuery) -> SelectBinder:
         return SelectBinder(self.source, block, self, self.around)
 
     def partners(self, query: Query, around: Scope) -> Partners:
         """Return a sub-query of WHERE; only a plain SELECT block may depend on what is around."""
-        inner = QueryBinder(self.source, self.catalog, self.names, around)
-        inner.deferred = dict(self.deferred)
+        inner = self._within(around)
         body: Body = query
         while isinstance(body, Query) and not body.names and body.limit is None:
             if body.order:
@@ -224,6 +243,8 @@ class QueryBinder:
                 )
             binder = WindowBinder(self.source, node.schema, next(iter(time_kinds(node))), owner)
             node = Window(node, binder.bind(item.window))
+        read = item.window or item.source if isinstance(item.source, Name) else item
+        self.places.append((node, (item.span[0], read.span[1])))
         return qualifier, node
 
     def _named(self, name: Name) -> tuple[str, Node]:

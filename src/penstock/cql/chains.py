@@ -49,10 +49,11 @@ class _Unit:
 
 
 class Chain:
-    """The items that are joined so far."""
+    """The items that are joined so far. ``once``: they are joined at one instant only."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, once: bool = False) -> None:
         self._source = source
+        self._once = once
         self._units: list[_Unit] = []
         self._tree = 0  # the first unit since the last comma
         self._parts: list[Expr] = []
@@ -130,7 +131,7 @@ class Chain:
 
     def _check_bounds(self, units: list[_Unit]) -> None:
         """Every pair of two streams is too much, unless windows bound what is there at a time."""
-        if sum(bool(streams_of(unit.node)) for unit in units) < 2:
+        if self._once or sum(bool(streams_of(unit.node)) for unit in units) < 2:
             return
         for unit in units:
             if not is_bounded(unit.node):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.algebra import streams_of
+from penstock.algebra import is_stream, streams_of
 from penstock.catalog import (
     Catalog,
     Definition,
@@ -19,11 +19,11 @@ from penstock.cql.scalars import ScalarBinder
 from penstock.cql.scope import Scope
 from penstock.cql.source import Source
 from penstock.cql.syntax import CreateSyntax, Name, span_of
-from penstock.cql.times import chronons, find_column, kind_of_type, seconds
+from penstock.cql.times import chronons, find_column, kind_of_type, seconds, time_kinds
 from penstock.errors import suggest
 from penstock.expr.nodes import Expr
 from penstock.expr.types import is_integer, parse_type, type_name
-from penstock.model import TIMESTAMP, Field, Schema
+from penstock.model import INF, TIMESTAMP, Field, Schema
 
 CHANGES = ("intervals", "log", "view")
 
@@ -47,7 +47,10 @@ class DefinitionBinder:
         if self.syntax.if_not_exists:
             return
         shared = ("stream", "table", "view")
-        for other in shared if kind in shared else (kind,):
+        rivals: tuple[str, ...] = shared if kind in shared else (kind,)
+        if kind == "materialized view":
+            rivals = (*shared, "query")
+        for other in rivals:
             if name.text.lower() in self.catalog.of_kind(other):
                 self.source.fail(
                     f"the name of a {kind} must be free, but {other} '{name.text}' exists; DROP it "
@@ -197,6 +200,31 @@ class DefinitionBinder:
         plan = QueryBinder(self.source, self.catalog).view(self.syntax.query)
         return ViewDef(self.syntax.name.text, plan, self.sql)
 
+    def _materialized_view(self) -> ViewDef:
+        assert self.syntax.query is not None
+        plan = QueryBinder(self.source, self.catalog).top(self.syntax.query)
+        span, name = self.syntax.query.span, self.syntax.name.text
+        if not streams_of(plan):
+            self.source.fail(
+                "a materialized view must read a stream, and this one reads only tables, which a "
+                "SELECT reads at any time",
+                span,
+            )
+        if is_stream(plan):
+            self.source.fail(
+                "a materialized view keeps a relation, and this is a stream; leave out ISTREAM, "
+                "DSTREAM or RSTREAM, or put a window on it: SELECT * FROM ISTREAM (..) [RANGE ..]",
+                span,
+            )
+        given = self.syntax.clauses.get("KEEP", 0)
+        if given is None:
+            return ViewDef(name, plan, self.sql, INF)
+        keep = 0
+        if given:
+            kind = next(iter(time_kinds(plan)))
+            keep = chronons(self.source, given, kind, f"materialized view {name}", least=0)
+        return ViewDef(name, plan, self.sql, keep)
+
     def _query(self) -> QueryDef:
         assert self.syntax.query is not None
         plan = QueryBinder(self.source, self.catalog).top(self.syntax.query)
@@ -214,5 +242,6 @@ _BINDERS: dict[str, Callable[[DefinitionBinder], Definition]] = {
     "table": DefinitionBinder._table,
     "sink": DefinitionBinder._sink_def,
     "view": DefinitionBinder._view,
+    "materialized view": DefinitionBinder._materialized_view,
     "query": DefinitionBinder._query,
 }

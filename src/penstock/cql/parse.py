@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sqlglot.tokens import Token, TokenType
@@ -14,6 +15,7 @@ from penstock.cql.syntax import (
     CommandSyntax,
     CreateSyntax,
     DropSyntax,
+    Duration,
     ExplainSyntax,
     Name,
     Parsed,
@@ -41,6 +43,9 @@ _VERBS = [
     "DESCRIBE",
 ]
 
+MATERIALIZED = "materialized view"
+_BEFORE_AS = {"query": "INTO sink or ", MATERIALIZED: "KEEP duration or "}
+
 _CLAUSES: dict[str, tuple[str, ...]] = {
     "stream": ("USING", "OPTIONS", "TIMESTAMP", "SLACK", "IDLE", "PRIORITY", "ON", "LATE"),
     "table": ("USING", "OPTIONS", "VALID"),
@@ -66,13 +71,22 @@ class StatementParser(QueryParser):
         self._tokens = tokens
         self._tokens_size = len(tokens)
         self._index = -1
+        self.instants = []
         self._advance()
 
     def statement(self) -> StatementSyntax:
         """Read one statement and nothing after it."""
         found = self._statement()
         self.finish()
-        return found
+        if not self.instants:
+            return found
+        if not isinstance(found, Query):
+            self.fail(
+                "AS OF asks about one instant, and a continuous query is answered for every one; "
+                "leave it out, or ask with a SELECT that stands alone",
+                self.instants[0].span,
+            )
+        return replace(found, as_of=self.instants[0])
 
     def finish(self) -> None:
         """Demand the end of the statement."""
@@ -89,7 +103,7 @@ class StatementParser(QueryParser):
         if self.accept("CREATE"):
             return self._create(start)
         if self.accept("DROP"):
-            kind = self._kind("DROP")
+            kind = MATERIALIZED if self.accept("MATERIALIZED", "VIEW") else self._kind("DROP")
             if_exists = self.accept("IF", "EXISTS")
             name = self.name(f"the name of a {kind}")
             return DropSyntax(kind, name, if_exists, self.since(start))
@@ -122,7 +136,10 @@ class StatementParser(QueryParser):
 
     def _kind(self, verb: str) -> str:
         if not self.is_word(*KINDS):
-            self.fail(f"{verb} must be followed by one of {', '.join(KINDS)}, got {self.got()}")
+            self.fail(
+                f"{verb} must be followed by one of {', '.join(KINDS)} or MATERIALIZED VIEW, got "
+                f"{self.got()}"
+            )
         kind: str = self._curr.text.lower()
         self._advance()
         return kind
@@ -147,17 +164,20 @@ class StatementParser(QueryParser):
     def _create(self, start: int) -> CreateSyntax:
         if self.is_word("OR") and self._next and self._next.text.upper() == "REPLACE":
             self.refuse("there is no CREATE OR REPLACE; DROP it first")
-        kind = self._kind("CREATE")
+        kind = MATERIALIZED if self.accept("MATERIALIZED", "VIEW") else self._kind("CREATE")
         if_not_exists = self.accept("IF", "NOT", "EXISTS")
         name = self.name(f"the name of a {kind}")
         columns: tuple[ColumnSyntax, ...] = ()
         clauses: dict[str, Any] = {}
         query: Query | None = None
-        if kind in ("view", "query"):
+        if kind in ("view", "query", MATERIALIZED):
             if kind == "query" and self.accept("INTO"):
                 clauses["INTO"] = self.name("the name of a sink")
+            if kind == MATERIALIZED and self.accept("KEEP"):
+                clauses["KEEP"] = None if self.accept("UNBOUNDED") else self.duration("KEEP")
             if not self.accept("AS"):
-                more = "INTO sink or AS" if kind == "query" and not clauses else "AS"
+                more = _BEFORE_AS.get(kind, "") if not clauses else ""
+                more = f"{more}AS"
                 self.fail(
                     f"CREATE {kind.upper()} {name.text} must be followed by {more} and a query, "
                     f"got {self.got()}"
@@ -363,6 +383,18 @@ def parse_window(text: str) -> WindowSyntax:
         return window
 
     found: WindowSyntax = _guarded(read, tokenize(text), text)
+    return found
+
+
+def parse_duration(text: str) -> Duration:
+    """Return the syntax of a text that must be one duration."""
+
+    def read(parser: StatementParser) -> Duration:
+        found = parser.duration("the text")
+        parser.finish()
+        return found
+
+    found: Duration = _guarded(read, tokenize(text), text)
     return found
 
 

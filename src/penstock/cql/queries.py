@@ -1,12 +1,15 @@
 """The grammar of queries: SELECT blocks, set operations, FROM items, joins and windows.
 
-query  := [WITH name AS (query), ..] body [ORDER BY ..] [LIMIT k]
+query  := [WITH name AS (query), ..] body [ORDER BY ..] [LIMIT k] [instant]
 body   := term ((UNION | EXCEPT | MINUS) [ALL | DISTINCT] term)*
 term   := block (INTERSECT [ALL | DISTINCT] block)*
 block  := SELECT [/*+ hint */] .. [QUALIFY ..] | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
-item   := (name | (query) | ISTREAM (query)) [window] [[AS] alias] [window]
+item   := (name | (query) | ISTREAM (query)) [window] [instant] [[AS] alias] [window] [instant]
 join   := , item | CROSS JOIN item | [INNER | LEFT | RIGHT | FULL | SEMI | ANTI] JOIN item ON ..
 asof   := ASOF [INNER | LEFT] JOIN item [MATCH_CONDITION (condition)] [ON .. | USING (..)]
+instant := [FOR SYSTEM_TIME | TIMESTAMP] AS OF point
+
+One statement asks about one instant, wherever it says so.
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ WINDOW_FORMS = (
 
 
 class QueryParser(OverParser):
-    """Queries, down to the scalar expressions."""
+    """Queries, down to the scalar expressions. ``instants`` are those of AS OF, as they came."""
+
+    instants: list[TimePoint]
 
     def query(self) -> Query:
         """Read a whole query."""
@@ -76,7 +81,19 @@ class QueryParser(OverParser):
             self.refuse(
                 f"there is no {self._curr.text.upper()}; ORDER BY .. LIMIT k keeps the first k rows"
             )
+        self._instant()
         return Query(body, order, limit, tuple(names), self.since(start), order_span)
+
+    def _instant(self) -> None:
+        """Read ``AS OF`` and its point in time, if it comes next."""
+        start = self.here()[0]
+        before = ((), ("FOR", "SYSTEM_TIME"), ("TIMESTAMP",))
+        if any(self.accept(*words, "AS", "OF") for words in before):
+            point = self._time_point("AS OF")
+            span = self.since(start)
+            if self.instants and self.instants[0].value != point.value:
+                self.fail("a query is answered for one instant, got two AS OF that differ", span)
+            self.instants.append(TimePoint(point.value, span))
 
     def starts_query(self) -> bool:
         """Whether the next token can only begin a query."""
@@ -297,6 +314,7 @@ class QueryParser(OverParser):
         start = self.here()[0]
         source = self._source()
         window = self._window()
+        self._instant()
         alias = self._alias(join)
         if self._opens(self._curr) and alias:
             self.refuse(
@@ -305,6 +323,7 @@ class QueryParser(OverParser):
         second = self._window()
         if window and second:
             self.fail("an item of FROM can have one window, got two", second.span)
+        self._instant()
         span = self.since(start)
         on: object | None = None
         using: tuple[Name, ...] = ()

@@ -66,7 +66,12 @@ class _Bound:
 
 
 class Queries(Protocol):
-    """What a SELECT block needs of the binder of whole queries."""
+    """What a SELECT block needs of the binder of whole queries.
+
+    ``is_once``: the query is answered for one instant.
+    """
+
+    is_once: bool
 
     deferred: dict[str, Query]
     """Named queries that number rows from the newest back: bound where they are read."""
@@ -198,7 +203,7 @@ class SelectBinder:
     # ---- FROM and WHERE
 
     def _from(self) -> tuple[Node, Scope]:
-        chain = Chain(self.source)
+        chain = Chain(self.source, self.queries.is_once)
         scope = Scope((), self.around, NOT_OUTSIDE)
         seen: set[str] = set()
         all_free = all(item.join in _FREE for item in self.block.sources)

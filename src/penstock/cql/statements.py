@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from penstock.algebra import Node
 from penstock.catalog import Definition
+from penstock.cql.syntax import Parsed
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,17 @@ class Explain:
 
 @dataclass(frozen=True)
 class Select:
-    """A one-time query."""
+    """A query that stands alone, without a name."""
 
     plan: Node
     sql: str = ""
 
 
-Statement: TypeAlias = Create | Drop | Pause | Resume | Show | Describe | Explain | Select
+@dataclass(frozen=True)
+class Ask:
+    """A query about one instant: ``SELECT .. AS OF``. What it reads is known when it is asked."""
+
+    parsed: Parsed
+
+
+Statement: TypeAlias = Create | Drop | Pause | Resume | Show | Describe | Explain | Select | Ask

@@ -182,7 +182,10 @@ class SetQuery:
 
 @dataclass(frozen=True)
 class Query:
-    """A whole query: named sub-queries, a body, ORDER BY and LIMIT."""
+    """A whole query: named sub-queries, a body, ORDER BY and LIMIT.
+
+    ``as_of`` is the instant that a query which is a statement asks about.
+    """
 
     body: Body
     order: tuple[OrderItem, ...]
@@ -190,6 +193,7 @@ class Query:
     names: tuple[tuple[Name, Query], ...]
     span: Span
     order_span: Span = (0, 0)
+    as_of: TimePoint | None = None
 
 
 Body: TypeAlias = SelectQuery | SetQuery | StreamOf | Query

@@ -35,7 +35,7 @@ class Context:
     time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
     ``settings`` are those in force: none of them may change an answer.  ``tables`` are the ports
     whose rows are those of a static table: they all come in one micro-batch, before the first
-    slice.
+    slice.  ``slowest`` is the least heartbeat of the relations that are kept to be asked.
     """
 
     state: State
@@ -46,6 +46,7 @@ class Context:
     block: int = 1 << 18
     settings: Mapping[str, Any] = field(default_factory=Config)
     tables: frozenset[int] = frozenset()
+    slowest: int = INF
 
     def new_holders(self, count: int) -> I64:
         """Return ``count`` holder numbers never used before, ascending."""

@@ -8,10 +8,14 @@
 * ``view``: the snapshot at ``as_of = min(until - 1, now)``, whole, whenever that instant moves on.
   All shards have the same heartbeat, so together their parts are the whole view;
 * ``delta``: the same views as differences: the rows that came and went, with their sign, from the
-  instant ``before`` to ``as_of``.  The first one is a whole view, ``before`` is None.
+  instant ``before`` to ``as_of``.  The first one is a whole view, ``before`` is None;
+* ``kept``: nothing leaves.  The rows stay in the state, for questions about any instant from
+  ``low`` on, which is ``keep`` behind the last final instant of the slowest kept relation.  So all
+  of them can be asked about one instant together.
 
 The first two cost what they emit; the log and the delta keep the mortal rows by their ends, the
-view all rows.  Negative tuples bring every row back when it dies: then only the view keeps any.
+view and the kept relation all rows (`penstock.runs.kept`).  Negative tuples bring every row back
+when it dies: then only the last two keep any.
 """
 
 from __future__ import annotations
@@ -25,39 +29,56 @@ from penstock.errors import InternalError
 from penstock.kernels.changes import lasting, net_changes, without_ghosts
 from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends
 from penstock.operators.base import SlicedOperator
+from penstock.runs.kept import Kept
 from penstock.runs.lifetimes import Lifetimes
 
-MODES = ("stream", "intervals", "log", "view", "delta")
+MODES = ("stream", "intervals", "log", "view", "delta", "kept")
+HELD = "live"
+"""The name under which a view or a kept relation holds its rows."""
 
 
 class OutputOperator(SlicedOperator):
     """Delivers in one of `MODES`.
 
     ``as_of`` is the instant that the last view shows, ``before`` the one that was shown before it.
+
+    ``keep`` is for how long a kept relation can be asked about the past, ``timestamps`` whether
+    its time is counted in timestamps.
     """
 
     reads_deaths = True
     holders = "none"
     ends_rows = False
 
-    def __init__(self, types: Sequence[pa.DataType], mode: str) -> None:
+    def __init__(
+        self,
+        types: Sequence[pa.DataType],
+        mode: str,
+        keep: int = 0,
+        timestamps: bool = False,
+    ) -> None:
         super().__init__([types])
         if mode not in MODES:
             raise InternalError(f"an output's mode is one of {', '.join(MODES)}, got {mode!r}")
         self.mode = mode
         self.as_of = MIN_TIME
         self.before: int | None = None
+        self.timestamps = timestamps
+        self._keep = keep
         self._types = tuple(types)
 
     def load(self) -> None:
-        state = self.context.state
+        state, merging = self.context.state, self.context.merging
         self.as_of = state.numbers.get("as_of", MIN_TIME)
-        self._lives = Lifetimes(
-            state, "live", self._types, self.context.merging, keep_forever=self.mode == "view"
-        )
+        if self.mode in ("view", "kept"):
+            self._kept = Kept(state, HELD, self._types, merging)
+        else:
+            self._lives = Lifetimes(state, HELD, self._types, merging, keep_forever=False)
 
     def save(self) -> None:
-        if self.mode != "stream":
+        if self.mode in ("view", "kept"):
+            self._kept.save()
+        elif self.mode != "stream":
             self._lives.save()
 
     def slice(
@@ -76,8 +97,10 @@ class OutputOperator(SlicedOperator):
                 yield changes
         elif self.mode == "view":
             yield from self._view(born, ends[0], since, until)
-        else:
+        elif self.mode == "delta":
             yield from self._delta(born, ends[0], since, until)
+        else:
+            self._hold(born, ends[0], until)
 
     def _intervals(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
         held = born.holder != 0
@@ -105,12 +128,19 @@ class OutputOperator(SlicedOperator):
         return ends.died() if isinstance(ends, Deaths) else self._lives.turn(born, ends, until)
 
     def _view(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
-        died = self._lives.turn(born, ends, until)
-        if not self._moves(since, until):
-            return
-        rows = Batch.concat([died, self._lives.live()])
-        shown = rows.take((rows.start <= self.as_of) & (rows.end > self.as_of))
-        yield _timed(shown, shown.start)
+        moves = self._moves(since, until)
+        self.context.state.numbers["newest"] = self.context.now
+        self._kept.turn(born, ends, until, self.as_of)
+        if moves:
+            shown = self._kept.snapshot(self.as_of)
+            yield _timed(shown, shown.start)
+
+    def _hold(self, born: Batch, ends: Ends, until: int) -> None:
+        now, slowest = self.context.now, self.context.slowest
+        self.context.state.numbers["newest"] = now
+        last = min(until, slowest) - 1
+        low = min(last, now) - self._keep if self._keep < INF else MIN_TIME
+        self._kept.turn(born, ends, until, max(low, MIN_TIME))
 
     def _delta(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
         """Changes above the instant that is shown wait for their turn."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.config import Config
 from penstock.errors import DataError
-from penstock.model import MIN_TIME, Batch, Heartbeat, Message
+from penstock.model import INF, MIN_TIME, Batch, Heartbeat, Message
 from penstock.operators.base import Context, Operator
 from penstock.operators.output import OutputOperator
 from penstock.physical.plan import PhysicalPlan
@@ -87,6 +87,14 @@ class Fragment:
         """Tell every operator the largest time of the streams that it reads."""
         for context, streams in self._contexts:
             context.now = max((times.get(s, MIN_TIME) for s in streams), default=MIN_TIME)
+
+    def heard(self, beats: Mapping[str, int]) -> None:
+        """Tell the relations that are kept how far the slowest of them has come."""
+        operators = self._operators.values()
+        kept = [o for o in operators if isinstance(o, OutputOperator) and o.mode == "kept"]
+        slowest = self.plan.slowest(beats) if kept else {}
+        for operator in kept:
+            operator.context.slowest = slowest.get(operator.timestamps, INF)
 
     def feed(self, channel: int, message: Message) -> None:
         """Put a message that came through a channel into the queues of its consumers."""

@@ -208,14 +208,19 @@ class Graph:
             at_least=stage,
         )
 
-    def output(self, query: str, producer: int, mode: str) -> int:
-        """Add the node where a query leaves the plan."""
+    def output(
+        self, query: str, producer: int, mode: str, held: tuple[int, bool] | None = None
+    ) -> int:
+        """Add the node where a query leaves the plan.
+
+        ``held`` says of a kept relation for how long, and whether its time is in timestamps.
+        """
         node = self.nodes[producer]
         demand = relaxed(self, producer, all_columns(node.types)) if mode == "log" else None
         where = node.partitioning if demand is None else self.needs(producer, demand)
         return self.operator(
             OutputOperator,
-            (node.types, mode),
+            (node.types, mode, *(held or ())),
             [producer],
             [demand],
             node.types,

@@ -8,6 +8,7 @@ its state is kept under that name, so queries come and go without disturbing the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import DataError
 from penstock.expr.nodes import Expr
+from penstock.model import INF, MIN_TIME
 from penstock.operators.base import Operator
 
 
@@ -164,6 +166,21 @@ class PhysicalPlan:
             waiting += new
         sources = (self.nodes[at].source for at in below)
         return frozenset(s.name for s in sources if s is not None and s.kind == "stream")
+
+    def slowest(self, beats: Mapping[str, int]) -> dict[bool, int]:
+        """Return the least heartbeat of the kept relations, by whether time is in timestamps.
+
+        One of which nothing was heard, or that has ended, holds nobody back.
+        """
+        found: dict[bool, int] = {}
+        for answer in self.answers:
+            if answer.mode == "kept":
+                streams = self.streams_below(answer.node)
+                beat = min((beats.get(s, MIN_TIME) for s in streams), default=INF)
+                clock = bool(self.nodes[answer.node].arguments[3])
+                if MIN_TIME < beat < INF:
+                    found[clock] = min(found.get(clock, INF), beat)
+        return found
 
     def of_stage(self, stage: int) -> list[int]:
         return [i for i, n in enumerate(self.nodes) if n.stage == stage]

@@ -44,6 +44,7 @@ class Query:
     """A query to be planned: ``since`` is the time from which it sees its streams (None: ever).
 
     ``batch`` is the first batch that it takes part in: the one in which its tables are sent.
+    ``keep`` is for how long its past stays, if its mode is ``kept``.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Query:
     mode: str = "intervals"
     since: int | None = None
     batch: int = 0
+    keep: int = 0
 
 
 def plan(
@@ -71,10 +73,12 @@ def plan(
         planner.announce(whole)
     for query, whole in zip(queries, nameless, strict=True):
         planner.since, planner.batch = query.since, query.batch
-        planner.in_step = query.mode in ("view", "delta")
+        planner.in_step = query.mode in ("view", "delta", "kept")
         node = planner.lower(whole)
         mode = query.mode if not algebra.is_stream(query.plan) else "stream"
-        answers.append(Answer(query.name, planner.output(query.name, node, mode), mode))
+        held = (query.keep, in_timestamps(query.plan)) if mode == "kept" else None
+        output = planner.output(query.name, node, mode, held)
+        answers.append(Answer(query.name, output, mode))
     return reachable(
         PhysicalPlan(tuple(planner.nodes), tuple(planner.channels), tuple(answers), planner.numbers)
     )

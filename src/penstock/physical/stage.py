@@ -100,6 +100,7 @@ def run_stage(
 
     current = source_beats(beats, fresh, idle)
     fragment.reached(latest)
+    fragment.heard(current)
     for channel, message in rows:
         fragment.feed(channel, message)
     rows.clear()

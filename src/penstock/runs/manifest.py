@@ -31,7 +31,8 @@ class Manifest:
 
     ``epoch`` is the turn of the process that wrote it, ``offsets`` the digest of Spark's offsets of
     the batch, ``inputs`` what each stream brought: rows, the sum of their hashes, and of which
-    columns; ``contents`` is the same for the tables that the batch read.
+    columns; ``contents`` is the same for the tables that the batch read.  ``catalog`` is the place
+    of a file that tells readers what is declared; empty where nobody wrote one.
     """
 
     batch: int = -1
@@ -49,6 +50,7 @@ class Manifest:
     states: list[dict[str, Any]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
     rejects: list[dict[str, Any]] = field(default_factory=list)
+    catalog: dict[str, Any] = field(default_factory=dict)
 
     def files(self) -> set[str]:
         """Return the names of all segment files that this manifest needs."""
@@ -63,6 +65,8 @@ class Manifest:
         return sizes
 
     def _places(self) -> Iterator[dict[str, Any]]:
+        if self.catalog:
+            yield self.catalog
         for described in (*self.results, *self.rejects):
             yield described["place"]
         for shard in self.states:
@@ -120,32 +124,25 @@ class Checkpoint:
         A damaged one is an error, and not passed over: what came after the one before it may have
         been delivered.
         """
-        batches = sorted(self._batches())
+        batches = sorted(batches_in(self._manifests))
         return self.read(batches[-1]) if batches else None
 
     def read(self, batch: int) -> Manifest | None:
         """Return the manifest of a batch if there is one."""
         path = self._path(batch)
-        try:
-            content = json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise _damaged(path, f"must be JSON, got: {error}") from error
-        if not isinstance(content, dict):
-            raise _damaged(path, f"must be a JSON object, got {type(content).__name__}")
-        if content.get("format", FORMAT) != FORMAT:
-            raise StateError(
-                f"the manifest {path} must have format {FORMAT}, got {content['format']}; it was "
-                f"made by another version of Penstock"
-            )
-        if content.pop("digest", None) != _digest(_canonical(content)):
-            raise _damaged(path, "must have the digest that it carries, but it was altered")
-        if content["batch"] != batch:
-            raise _damaged(path, f"must be of batch {batch}, got {content['batch']}")
-        manifest = Manifest(**content)
-        self._fence.check_manifest(path, manifest.epoch)
+        manifest = read_manifest(path, batch)
+        if manifest is not None:
+            self._fence.check_manifest(path, manifest.epoch)
         return manifest
+
+    def store(self, name: str, data: bytes) -> dict[str, Any]:
+        """Write a file beside the segments, unless it is there, and return its place."""
+        path = Path(self.segments, name)
+        place = {"file": name, "offset": 0, "length": len(data)}
+        if not path.exists():
+            with room_for(f"checkpoint {self.folder}"):
+                replace_file(path, data, self._fsync)
+        return place
 
     def offsets_digest(self, batch: int) -> str:
         """Return the digest of the offsets that Spark planned a batch with."""
@@ -201,7 +198,7 @@ class Checkpoint:
                         os.unlink(entry.path)
                         gone += 1
                         passing("sweep-middle")
-        for batch in sorted(self._batches())[: -(self._retain + 1)]:
+        for batch in sorted(batches_in(self._manifests))[: -(self._retain + 1)]:
             self._path(batch).unlink(missing_ok=True)
         for unfinished in self._manifests.glob("*.tmp"):
             unfinished.unlink(missing_ok=True)
@@ -224,13 +221,42 @@ class Checkpoint:
                     f"checkpoint is damaged"
                 )
 
-    def _batches(self) -> Iterator[int]:
-        for path in self._manifests.glob("*.json"):
-            if path.stem.isdigit():
-                yield int(path.stem)
-
     def _path(self, batch: int) -> Path:
-        return self._manifests / f"{batch:010d}.json"
+        return manifest_path(self._manifests, batch)
+
+
+def batches_in(folder: Path) -> Iterator[int]:
+    """Yield the batches whose manifests are in a folder, in no order."""
+    for path in folder.glob("*.json"):
+        if path.stem.isdigit():
+            yield int(path.stem)
+
+
+def manifest_path(folder: Path, batch: int) -> Path:
+    """Return where the manifest of a batch lies."""
+    return folder / f"{batch:010d}.json"
+
+
+def read_manifest(path: Path, batch: int) -> Manifest | None:
+    """Return the manifest of a batch if it is there; one that is damaged is refused."""
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise _damaged(path, f"must be JSON, got: {error}") from error
+    if not isinstance(content, dict):
+        raise _damaged(path, f"must be a JSON object, got {type(content).__name__}")
+    if content.get("format", FORMAT) != FORMAT:
+        raise StateError(
+            f"the manifest {path} must have format {FORMAT}, got {content['format']}; it was "
+            f"made by another version of Penstock"
+        )
+    if content.pop("digest", None) != _digest(_canonical(content)):
+        raise _damaged(path, "must have the digest that it carries, but it was altered")
+    if content["batch"] != batch:
+        raise _damaged(path, f"must be of batch {batch}, got {content['batch']}")
+    return Manifest(**content)
 
 
 def _damaged(path: Path, what: str) -> StateError:

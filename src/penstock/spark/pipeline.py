@@ -24,8 +24,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import algebra
 from penstock.algebra import Node
-from penstock.catalog import StreamDef, TableDef
+from penstock.catalog import Catalog, StreamDef, TableDef
 from penstock.config import Config
+from penstock.encoding import Declared
 from penstock.errors import StateError
 from penstock.model import MIN_TIME
 from penstock.optimizer import optimize_alone, shared_digests
@@ -37,6 +38,7 @@ from penstock.physical.planner import Query, plan
 from penstock.physical.stage import source_beats
 from penstock.runs import failpoints
 from penstock.runs.manifest import Checkpoint, Manifest
+from penstock.runs.reading import file_name
 from penstock.spark.admission import Admission
 from penstock.spark.backlog import Backlog, Waiting
 from penstock.spark.delivery import Delivery
@@ -60,6 +62,7 @@ class Running:
 
     ``since`` is a time of its streams, ``batch`` the first batch that it took part in.  ``shared``
     are the digests of what it had in common with others then: its plan never changes while it runs.
+    ``keep`` is for how long the past of a kept relation stays.
     """
 
     name: str
@@ -70,16 +73,17 @@ class Running:
     batch: int | None = None
     shared: list[str] = field(default_factory=list)
     paused: bool = False
+    keep: int = 0
 
     @cached_property
     def signature(self) -> str:
         """What names the query's plan and mode, whatever the settings."""
-        return _signature(self.node, self.mode)
+        return _signature(self.node, self.mode, self.keep)
 
 
 @dataclass
 class Pipeline:
-    """All queries of one session on one checkpoint."""
+    """All queries of one session on one checkpoint. ``catalog`` is told to who reads it only."""
 
     spark: SparkSession
     config: Config
@@ -89,6 +93,7 @@ class Pipeline:
     delivery: Delivery
     spool: Callable[[str], str]
     queries: dict[str, Running] = field(default_factory=dict)
+    catalog: Catalog = field(default_factory=Catalog)
 
     def __post_init__(self) -> None:
         self._session = pipeline_session(self.spark, self.folder)
@@ -115,6 +120,7 @@ class Pipeline:
         )
         self.error: BaseException | None = None
         self._stopping = False
+        self._told: tuple[list[object], dict[str, Any]] = ([], {})
 
     def _open(self) -> None:
         """Read the newest manifest, or begin with an empty one."""
@@ -145,10 +151,10 @@ class Pipeline:
 
     # -- queries ---------------------------------------------------------------------------------
 
-    def check(self, name: str, node: Node, mode: str) -> None:
+    def check(self, name: str, node: Node, mode: str, keep: int = 0) -> None:
         """Check that a query which the checkpoint knows is still the same."""
         known = self._known(name)
-        if known is not None and known["plan"] != _signature(node, mode):
+        if known is not None and known["plan"] != _signature(node, mode, keep):
             raise StateError(
                 f"query '{name}' must be the one that the checkpoint {self.folder} was made with, "
                 f"but its text or sink mode has changed; give it another name or use another "
@@ -158,11 +164,11 @@ class Pipeline:
     def _known(self, name: str) -> dict[str, Any] | None:
         return None if name in self._dropped else self.manifest.queries.get(name)
 
-    def add(self, name: str, node: Node, mode: str) -> None:
+    def add(self, name: str, node: Node, mode: str, keep: int = 0) -> None:
         """Add a query; it takes part from the next batch on."""
         with self._lock:
-            self.check(name, node, mode)
-            running = Running(name, node, mode, algebra.streams_of(node))
+            self.check(name, node, mode, keep)
+            running = Running(name, node, mode, algebra.streams_of(node), keep=keep)
             known = self._known(name)
             if known is not None:
                 running.since, running.batch = known["since"], known["batch"]
@@ -215,7 +221,8 @@ class Pipeline:
                     fresh[name].shared = digests
         queries = []
         for name, q in active.items():
-            queries.append(Query(name, self.optimized(name), q.mode, q.since, q.batch or 0))
+            node = self.optimized(name)
+            queries.append(Query(name, node, q.mode, q.since, q.batch or 0, q.keep))
         made = plan(queries, self.config, self.manifest.numbers, self.measured())
         self._check_plan(made, set(fresh))
         return made
@@ -383,6 +390,7 @@ class Pipeline:
                     )
                 manifest = self._run(frame, batch)
                 manifest.offsets = offsets
+                manifest.catalog = self._catalog_file()
                 self.checkpoint.commit(manifest)
                 before, self.manifest = self.manifest, manifest
                 self.delivery.publish(manifest)
@@ -393,6 +401,19 @@ class Pipeline:
             except BaseException as error:
                 self.error = error
                 raise
+
+    def _catalog_file(self) -> dict[str, Any]:
+        """Write down what is declared, if that has changed; return the place of the file."""
+        running = {name: (q.node, q.mode) for name, q in self.queries.items()}
+        kinds = (self.catalog.streams, self.catalog.tables, self.catalog.views)
+        told: list[object] = [d for kind in kinds for d in list(kind.values())]
+        told += [part for name, found in running.items() for part in (name, *found)]
+        before, place = self._told
+        if len(before) != len(told) or any(a is not b for a, b in zip(before, told, strict=True)):
+            data = Declared(self.catalog, running).to_bytes()
+            place = self.checkpoint.store(file_name(data), data)
+            self._told = (told, place)
+        return place
 
     def _check_replay(self, frame: DataFrame, known: Manifest) -> None:
         """Check that a batch which Spark replays brings what it brought before.
@@ -490,12 +511,13 @@ class Pipeline:
     ) -> Manifest:
         before = self.manifest
         progress = dict(before.progress)
+        outputs = {a.query: plan.nodes[a.node].digest for a in plan.answers}
         manifest = Manifest(
             batch=batch,
             shards=self.shards,
             lifetime=self.config["lifetime"],
             numbers=plan.numbers,
-            queries={n: _described(q) for n, q in self.queries.items()},
+            queries={n: _described(q, outputs.get(n)) for n, q in self.queries.items()},
             progress=progress,
             tables=[plan.nodes[at].digest for at in plan.sources("table")],
             contents=contents_of(reports),
@@ -528,8 +550,9 @@ class Pipeline:
         return manifest
 
 
-def _described(query: Running) -> dict[str, Any]:
+def _described(query: Running, output: str | None) -> dict[str, Any]:
     return {
+        "node": output,
         "plan": query.signature,
         "since": query.since,
         "batch": query.batch,
@@ -538,8 +561,8 @@ def _described(query: Running) -> dict[str, Any]:
     }
 
 
-def _signature(node: Node, mode: str) -> str:
-    return plan([Query("", node, mode)], Config(), {}).nodes[-1].digest
+def _signature(node: Node, mode: str, keep: int) -> str:
+    return plan([Query("", node, mode, keep=keep)], Config(), {}).nodes[-1].digest
 
 
 def _only(states: Mapping[str, Any], plan: PhysicalPlan) -> dict[str, Any]:

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import pyspark.sql.functions as F  # noqa: N812
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.catalog import TableDef
 from penstock.config import Config
-from penstock.errors import DataError, StateError, suggest
+from penstock.errors import DataError, NotSupportedError, StateError, suggest
 from penstock.expr.types import type_name
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import one_array
@@ -168,6 +169,66 @@ def table_frame(
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, SPARK_SCHEMA)
 
 
+def whole_table(definition: TableDef, spark: Callable[[], SparkSession] | None = None) -> pa.Table:
+    """Return all rows of a table as they are now.
+
+    Local Parquet and plain CSV files are read by Arrow, everything else by ``spark``.
+    """
+    check_table(definition)
+    files = _local_parquet(definition)
+    if files is not None:
+        every = range(len(definition.schema))
+        parts = parts_of(definition, files)
+        chunks = [chunk for part in parts for chunk in read_part(definition, part, every)]
+        return pa.concat_tables([_empty(definition), *chunks])
+    lines = _local_csv(definition)
+    if lines is not None:
+        return pa.concat_tables([_empty(definition), *(_csv(definition, p) for p in lines)])
+    if spark is None:
+        raise NotSupportedError(
+            f"the table {definition.name} must be local Parquet or CSV to be read without Spark, "
+            f"got format '{definition.format}' with its options; ask in the session that runs, or "
+            f"keep what joins with it: CREATE MATERIALIZED VIEW name AS SELECT .. JOIN "
+            f"{definition.name} .."
+        )
+    found: pa.Table = _loaded(spark(), definition, lambda frame: frame.toArrow())
+    return _chunk(definition, found.to_batches()) if found.num_rows else _empty(definition)
+
+
+def _empty(definition: TableDef) -> pa.Table:
+    return _table(definition, [pa.array([], field.type) for field in definition.schema])
+
+
+def _local_csv(definition: TableDef) -> list[str] | None:
+    """Return the files of a table of CSV with a header that Arrow reads as Spark does."""
+    options = {name.lower(): str(value) for name, value in definition.options.items()}
+    plain = options.keys() <= {"path", "header"} and options.get("header", "true") == "true"
+    if definition.format.lower() != "csv" or not plain:
+        return None
+    return _local_files(options.get("path", ""))
+
+
+def _csv(definition: TableDef, path: str) -> pa.Table:
+    try:
+        with pyarrow.csv.open_csv(path) as source:
+            header = source.schema.names
+        text = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(header, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        quoting = pyarrow.csv.ParseOptions(escape_char="\\")
+        found = pyarrow.csv.read_csv(path, parse_options=quoting, convert_options=text)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"the file '{path}' of table {definition.name} must be CSV that can be read: {error}"
+        ) from None
+    chosen = _table_columns(definition, found.column_names, by_place=False)
+    rows = found.select(chosen)
+    return _chunk(definition, rows.to_batches()) if rows.num_rows else _empty(definition)
+
+
 # Parquet
 
 
@@ -177,7 +238,12 @@ def _local_parquet(definition: TableDef) -> list[str] | None:
         "path"
     }:
         return None
-    local = local_path(str(next(iter(definition.options.values()))))
+    return _local_files(str(next(iter(definition.options.values()))))
+
+
+def _local_files(address: str) -> list[str] | None:
+    """Return the files of a local path, of a folder those in it; None if Spark must look."""
+    local = local_path(address)
     if local is None:
         return None
     path = Path(local).absolute()
@@ -253,6 +319,17 @@ def _open(definition: TableDef, path: str) -> Any:
 
 
 def _read_by_spark(spark: SparkSession, definition: TableDef, work: Work) -> DataFrame:
+    def run(batches: Batches) -> Batches:
+        return to_batches(work(_fitting(definition, batches)))
+
+    parcels: DataFrame = _loaded(
+        spark, definition, lambda found: found.mapInArrow(run, SPARK_SCHEMA)
+    )
+    return parcels
+
+
+def _loaded(spark: SparkSession, definition: TableDef, use: Callable[[DataFrame], Any]) -> Any:
+    """Return what is made of a table's frame, which has the declared columns in their order."""
     kind = definition.format.lower()
     options = {name.lower(): str(value) for name, value in definition.options.items()}
     if kind == "csv":
@@ -262,14 +339,10 @@ def _read_by_spark(spark: SparkSession, definition: TableDef, work: Work) -> Dat
     if kind == "json":
         reader = reader.option("primitivesAsString", "true")
 
-    def run(batches: Batches) -> Batches:
-        return to_batches(work(_fitting(definition, batches)))
-
     try:
         loaded = reader.load()
         chosen = _table_columns(definition, loaded.columns, by_place)
-        found = loaded.select(*(F.col(quoted(name)) for name in chosen))
-        return found.mapInArrow(run, SPARK_SCHEMA)
+        return use(loaded.select(*(F.col(quoted(name)) for name in chosen)))
     except SPARK_ERRORS as error:
         raise DataError(
             f"the table {definition.name} must be readable by Spark as format "

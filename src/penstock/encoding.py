@@ -1,0 +1,147 @@
+"""Plans and declarations as JSON, and back: what a checkpoint tells whoever only reads it.
+
+A plan is data, so its form follows from its classes: a node is ``{"is": class, field: value, ..}``,
+a type ``{"type": name}``, a tuple a list.  Nothing is executed when it is read: the classes are
+those of `_CLASSES` and no others.  Of the options of a stream or table, secrets are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from penstock import algebra
+from penstock.algebra import Node
+from penstock.catalog import Catalog, StreamDef, TableDef, ViewDef
+from penstock.errors import StateError
+from penstock.expr import nodes as expr
+from penstock.expr.types import NULL, TYPES
+from penstock.model import Field, Schema
+from penstock.windows import WindowSpec
+
+SECRET = re.compile(r"password|secret|token|credential|access.?key|jaas", re.IGNORECASE)
+"""The options whose values are shown to nobody."""
+
+_CLASSES: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *algebra.NODES,
+        algebra.SortKey,
+        expr.Column,
+        expr.Literal,
+        expr.Cast,
+        expr.Call,
+        expr.Case,
+        expr.AggregateCall,
+        Field,
+        Schema,
+        WindowSpec,
+        StreamDef,
+        TableDef,
+        ViewDef,
+    )
+}
+_TYPES = {str(kind): kind for kind in (*TYPES, NULL)}
+
+
+def encode(value: Any) -> Any:
+    """Return a plan, a definition or a part of one as JSON."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case pa.DataType():
+            return {"type": str(value)}
+        case tuple() | list():
+            return [encode(v) for v in value]
+        case StreamDef():
+            value = replace(value, options={}, sql="")
+        case TableDef():
+            shown = {k: v for k, v in value.options.items() if not SECRET.search(k)}
+            value = replace(value, options=shown, sql="")
+    if isinstance(value, Mapping):
+        return {"map": {str(k): encode(v) for k, v in value.items()}}
+    if is_dataclass(value) and type(value).__name__ in _CLASSES:
+        own = {f.name: encode(getattr(value, f.name)) for f in fields(value)}
+        return {"is": type(value).__name__, **own}
+    raise TypeError(f"{type(value).__name__} is not part of a plan")
+
+
+def decode(value: Any) -> Any:
+    """The inverse of `encode`; lists become tuples."""
+    match value:
+        case list():
+            return tuple(decode(v) for v in value)
+        case {"is": name, **own}:
+            given = {str(k): decode(v) for k, v in own.items()}
+            try:
+                return _known(_CLASSES, name)(**given)
+            except TypeError as error:
+                raise StateError(
+                    f"a {name} of the checkpoint must be one of this version of Penstock, but: "
+                    f"{error}"
+                ) from None
+        case {"type": name}:
+            return _known(_TYPES, name)
+        case {"map": entries}:
+            return {k: decode(v) for k, v in entries.items()}
+    return value
+
+
+def _known(found: Mapping[str, Any], name: str) -> Any:
+    if name not in found:
+        raise StateError(
+            f"the checkpoint must hold plans of this version of Penstock, got '{name}'"
+        )
+    return found[name]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a question may name: definitions, and queries with their plans and modes."""
+
+    catalog: Catalog
+    queries: Mapping[str, tuple[Node, str]]
+
+    @property
+    def plans(self) -> dict[str, Node]:
+        """The plans of the queries."""
+        return {name: plan for name, (plan, _) in self.queries.items()}
+
+    def to_bytes(self) -> bytes:
+        """Return all of it as a file holds it. What is too deep to be written is left out."""
+        content = {
+            "streams": _encoded(list(self.catalog.streams.values())),
+            "tables": _encoded(list(self.catalog.tables.values())),
+            "views": _encoded(list(self.catalog.views.values())),
+            "queries": _encoded((name, *found) for name, found in self.queries.items()),
+        }
+        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def declared_in(data: bytes) -> Declared:
+    """The inverse of `Declared.to_bytes`."""
+    content = json.loads(data)
+    catalog = Catalog()
+    for kind in ("streams", "tables", "views"):
+        for encoded in content[kind]:
+            definition = decode(encoded)
+            getattr(catalog, kind)[definition.name.lower()] = definition
+    queries = (decode(query) for query in content["queries"])
+    return Declared(catalog, {name: (plan, mode) for name, plan, mode in queries})
+
+
+def _encoded(values: Iterable[Any]) -> list[Any]:
+    found = []
+    for value in values:
+        try:
+            encoded = encode(value)
+            json.dumps(encoded)
+        except RecursionError:
+            continue
+        found.append(encoded)
+    return found
