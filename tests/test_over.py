@@ -208,6 +208,29 @@ def test_a_condition_that_can_fail_meets_only_rows_that_reach_it(catalog: Catalo
     assert sorted((v, t) for v, t, _ in answer) == [((1, 2), 4), ((3, 1), 1)]
 
 
+def test_a_default_is_evaluated_only_where_it_is_needed(catalog: Catalog) -> None:
+    text = "SELECT n, LAG(n, 1, 10 DIV n) OVER (ORDER BY t) AS before FROM a"
+    rows = [(("k", 1.0, n, t), t) for t, n in enumerate((5, 0, 3))]
+    answer = run_local({"q": bind_query(text, catalog)}, {"a": rows}, cuts=2)["q"]
+    assert sorted(v for v, _, _ in answer) == [(0, 5), (3, 0), (5, 2)]
+
+
+def test_a_view_of_window_functions_is_a_stream_to_its_readers() -> None:
+    with Session(autostart=False) as session:
+        session.sql(
+            """
+            CREATE STREAM s (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t;
+            CREATE VIEW sums AS SELECT k, SUM(x) OVER (PARTITION BY k ORDER BY t) AS total FROM s;
+            CREATE QUERY late AS SELECT k, MAX(total) AS top FROM sums [RANGE 5] GROUP BY k;
+            CREATE QUERY all_of_them AS SELECT * FROM sums;
+            """
+        )
+        plans = {h.name: h.definition.plan for h in session.handles()}
+    over = next(n for n in walk(plans["late"]) if isinstance(n, Over))
+    assert Window(over, WindowSpec(range=5)) in walk(plans["late"])
+    assert plans["all_of_them"] == Window(over, WindowSpec())
+
+
 @pytest.mark.parametrize(
     "text",
     [

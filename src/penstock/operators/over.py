@@ -220,9 +220,7 @@ class OverOperator(SlicedOperator):
         for call, argument in zip(self._calls, self._argument_of, strict=True):
             made = self._answer(call, argument, work)
             if call.name == "lag":
-                default = evaluate(call.args[1], batch.columns, len(batch))
-                default = default.take(pa.array(mine.order))
-                made = pc.if_else(pa.array(mine.number >= call.offset), made, default)
+                made = _with_default(call, made, mine, batch)
             results.append(made if made.type == call.type else made.cast(call.type))
         if until < INF and (self._reach.rows or self._reach.time is not None):
             self._remember(mine, fresh, until)
@@ -532,6 +530,17 @@ class _Work:
             np.minimum.at(best, owner, rank[len(values) :])
             least[past] = np.minimum(least[past], best[owner_of])
         return Extreme(least, plain, plain_rank, largest)
+
+
+def _with_default(call: OverCall, made: pa.Array, mine: Slice, batch: Batch) -> pa.Array:
+    """Put the default of LAG, which is evaluated nowhere else, where there is no such row."""
+    at = np.flatnonzero(mine.number < call.offset)
+    if len(at) == 0:
+        return made
+    default = evaluate(call.args[1], batch.take(mine.order[at]).columns, len(at))
+    index = np.arange(len(mine))
+    index[at] = len(mine) + np.arange(len(at))
+    return pa.concat_arrays([made, default]).take(pa.array(index))
 
 
 def _framed(call: OverCall) -> bool:
