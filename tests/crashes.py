@@ -10,11 +10,15 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.algebra import Node
+from penstock.checkpoints import open_checkpoint
 from penstock.model import INF
+from penstock.reference import Inputs, relation, snapshot_at
+from penstock.reference_expr import canonical
 from penstock.runs.manifest import Checkpoint
 from penstock.session import Session
 from penstock.spark.sinks import read_committed
-from tests.comparison import check_answer
+from tests.comparison import check_answer, same_bag
 from tests.world import SLACK, World, make_world
 
 QUERIES = {
@@ -32,6 +36,13 @@ QUERIES = {
     "WHERE s.x = r.x AND r.x = q.x",
     "facts": "SELECT s.k, d.x FROM s [RANGE 4] JOIN d ON s.k = d.k",
 }
+
+VIEWS = {
+    "held": "SELECT k, x FROM s [ROWS 3]",
+    "summed": "SELECT k, COUNT(*) AS n FROM s [RANGE 9] GROUP BY k",
+}
+"""What is kept for one-time queries, for a while."""
+KEEP = 6
 
 
 @dataclass
@@ -54,6 +65,8 @@ class Scenario:
         for name, text in QUERIES.items():
             lines.append(f"CREATE SINK {name} USING jsonl OPTIONS (path '{folder}/{name}');")
             lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
+        for name, text in VIEWS.items():
+            lines.append(f"CREATE MATERIALIZED VIEW {name} KEEP {KEEP} AS {text};")
         script = "\n".join(lines)
         (folder / "script.sql").write_text(script)
         return Scenario(
@@ -97,6 +110,7 @@ class Scenario:
             session.sql(self.script)
             plans = {handle.name: handle.definition.plan for handle in session.handles()}
         inputs = self.world.inputs()
+        self.check_views({name: plans.pop(name) for name in VIEWS}, inputs)
         for name, plan in plans.items():
             rows = []
             for row in read_committed(self.folder / name):
@@ -115,6 +129,17 @@ class Scenario:
         assert set(SLACK) == {"s", "r", "q"}  # the queries read all of them
         assert late == Counter(expected)
         self.check_files()
+
+    def check_views(self, plans: dict[str, Node], inputs: Inputs) -> None:
+        """Check what is kept, at the last instant and before it."""
+        view = open_checkpoint(self.checkpoint)
+        for name, plan in plans.items():
+            last = view.query(f'SELECT * FROM "{name}"').valid_at
+            assert isinstance(last, int)
+            for time in range(last - KEEP, last + 1):
+                rows = view.query(f'SELECT * FROM "{name}" AS OF {time}').to_arrow().to_pylist()
+                found = Counter(tuple(map(canonical, row.values())) for row in rows)
+                same_bag(found, snapshot_at(relation(plan, inputs), time), time)
 
     def check_files(self) -> None:
         """Check that the checkpoint holds what its two newest manifests name, and no more."""
