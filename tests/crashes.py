@@ -12,8 +12,10 @@ from itertools import groupby
 from pathlib import Path
 
 from penstock.algebra import Node
+from penstock.checkpoints import open_checkpoint
 from penstock.model import INF
-from penstock.reference import relation, snapshot_at
+from penstock.reference import Inputs, relation, snapshot_at
+from penstock.reference_expr import canonical
 from penstock.runs.manifest import Checkpoint
 from penstock.session import Session
 from penstock.spark.sinks import read_committed
@@ -44,6 +46,12 @@ TABLES = {
     "told": ("log", "SELECT k, x FROM r [ROWS 3]"),
 }
 """Queries whose answers are kept in tables of a database, and how."""
+VIEWS = {
+    "newest": "SELECT k, x FROM s [ROWS 3]",
+    "summed": "SELECT k, COUNT(*) AS n FROM s [RANGE 9] GROUP BY k",
+}
+"""What is kept for one-time queries, for a while."""
+KEEP = 6
 
 
 @dataclass
@@ -70,6 +78,8 @@ class Scenario:
             options = f"path '{folder}/answers.db', table '{name}', changes '{changes}'"
             lines.append(f"CREATE SINK {name} USING sqlite OPTIONS ({options});")
             lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
+        for name, text in VIEWS.items():
+            lines.append(f"CREATE MATERIALIZED VIEW {name} KEEP {KEEP} AS {text};")
         script = "\n".join(lines)
         (folder / "script.sql").write_text(script)
         return Scenario(
@@ -115,6 +125,7 @@ class Scenario:
         inputs = self.world.inputs()
         for name in TABLES:
             self.check_table(name, plans.pop(name))
+        self.check_views({name: plans.pop(name) for name in VIEWS}, inputs)
         for name, plan in plans.items():
             rows = []
             for row in read_committed(self.folder / name):
@@ -151,6 +162,17 @@ class Scenario:
                 counts[tuple(values)] += sign
             same_bag(+counts, snapshot_at(steps, time), time)
         assert {row[-2] for row in changes} == {time for time, _ in steps}
+
+    def check_views(self, plans: dict[str, Node], inputs: Inputs) -> None:
+        """Check what is kept, at the last instant and before it."""
+        view = open_checkpoint(self.checkpoint)
+        for name, plan in plans.items():
+            last = view.query(f'SELECT * FROM "{name}"').valid_at
+            assert isinstance(last, int)
+            for time in range(last - KEEP, last + 1):
+                rows = view.query(f'SELECT * FROM "{name}" AS OF {time}').to_arrow().to_pylist()
+                found = Counter(tuple(map(canonical, row.values())) for row in rows)
+                same_bag(found, snapshot_at(relation(plan, inputs), time), time)
 
     def check_files(self) -> None:
         """Check that the checkpoint holds what its two newest manifests name, and no more."""

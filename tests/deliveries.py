@@ -32,12 +32,12 @@ class DeliveringEngine(LocalEngine):
         super().__init__({"q": plan}, tables, mode=mode, **options)
         self._outlet = Outlet(plan.schema, mode, False, MemorySink(mode, plan.schema))
         self._turn = turn
-        self._number = 0
+        self._published = 0
         self.results: list[Result] = []
 
     def batch(self, rows: Mapping[str, Sequence[tuple[Any, ...]]], final: bool = False) -> None:
         super().batch(rows, final)
-        self._number += 1
+        self._published += 1
 
     def _take_reports(self, parcels: Iterable[Parcel]) -> None:
         kept = list(parcels)
@@ -47,4 +47,4 @@ class DeliveringEngine(LocalEngine):
             at = self._turn % len(found)
             found = [*found[at:], *found[:at]]
             tables: list[pa.Table] = [self._storage.read(part["place"]) for part in found]
-            self.results.append(outlet_result("q", self._number, self._outlet, found, tables))
+            self.results.append(outlet_result("q", self._published, self._outlet, found, tables))

@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -406,6 +407,19 @@ def test_after_the_end_every_later_instant_is_final() -> None:
     assert len(engine.ask(f"SELECT * FROM recent AS OF {now + 1000}")) == 0
     with pytest.raises(QueryError, match=f"from {now - 5} on, got {now - 6}"):
         engine.ask(f"SELECT * FROM recent AS OF {now - 6}")
+
+
+def test_of_equal_relations_the_one_that_can_tell_most_is_read() -> None:
+    engine = keeper(keep=5, a="SELECT * FROM s [RANGE 8]", b="SELECT * FROM s [RANGE 8]")
+    a, b = engine.held()
+    now = engine.ask("SELECT * FROM a").valid_at
+    younger, paused = replace(b, since=now - 1), replace(b, paused=True, states=[])
+    for others in ([a, younger], [younger, a], [a, paused], [paused, a]):
+        engine.held = lambda found=others: found  # type: ignore[method-assign]
+        assert engine.ask(f"SELECT * FROM b AS OF {now - 4}").valid_at == now - 4
+    engine.held = lambda: [younger]  # type: ignore[method-assign]
+    with pytest.raises(QueryError, match=f"from {now - 1} to {now}"):
+        engine.ask(f"SELECT * FROM b AS OF {now - 4}")
 
 
 def test_what_has_not_begun_says_so() -> None:

@@ -137,7 +137,7 @@ def _held(manifest: Manifest, declared: Declared) -> list[Held]:
 
 def _readable(held: Held, stamps: bool) -> tuple[str, str]:
     """Return from when to when a relation can be read, as text."""
-    if held.paused or held.until == MIN_TIME:
+    if not held.readable:
         return "paused" if held.paused else "nothing yet", ""
     first = "the beginning" if held.low == MIN_TIME else time_text(held.low, stamps)
     return first, "ever" if held.until == INF else time_text(held.until - 1, stamps)

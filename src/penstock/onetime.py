@@ -136,6 +136,14 @@ class Held:
     def newest(self) -> int:
         return max(self._number("newest"))
 
+    @property
+    def readable(self) -> bool:
+        return bool(self.states) and not self.paused and self.until > MIN_TIME
+
+    def worth(self) -> tuple[bool, int]:
+        """Return a key by which, of equal relations, the one that can tell most comes last."""
+        return self.readable, -self.low
+
     def files(self) -> set[str]:
         """Return the segment files that hold its rows."""
         runs = (run for s in self.states for found in s["runs"].values() for run in found)
@@ -215,7 +223,7 @@ def answer(
     batch: int | None,
 ) -> Snapshot:
     """Answer a question; ``storage`` opens all files that are needed before any is read."""
-    kept = {key_of(h.plan): h for h in held}
+    kept = {key_of(h.plan): h for h in sorted(held, key=Held.worth)}  # the best of equals
     parts = _Parts()
     plan = _replaced(question.plan, kept, parts, question, declared)
     time = _instant(question, parts)
@@ -286,7 +294,7 @@ def _instant(question: Question, parts: _Parts) -> int | None:
         return question.as_of
     stamps = in_timestamps(question.plan)
     for relation in held:
-        if relation.paused or relation.until == MIN_TIME or not relation.states:
+        if not relation.readable:
             why = "it is paused" if relation.paused else "its streams have brought too little"
             raise StateError(
                 f"nothing of '{relation.name}' can be read yet, because {why}; ask again later"
