@@ -15,7 +15,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks import against_flink, against_ourselves, against_spark, beyond_memory, classes
+from benchmarks import (
+    against_before,
+    against_flink,
+    against_ourselves,
+    against_spark,
+    beyond_memory,
+    classes,
+)
 from benchmarks.harness import Measure, console, draw, report, spark_session, write_table
 
 
@@ -29,6 +36,7 @@ class Benchmark:
 
 BENCHMARKS = {
     "join": Benchmark(against_spark.join),
+    "before": Benchmark(against_before.before, 0.5),
     "flink": Benchmark(against_flink.flink, 0.25),
     "band": Benchmark(classes.join_class("band"), 0.5),
     "overlap": Benchmark(classes.join_class("overlap"), 0.5),

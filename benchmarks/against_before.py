@@ -1,0 +1,123 @@
+"""Penstock against an earlier version of itself: plans over time windows, in one run.
+
+The earlier version is a commit, checked out beside the repository for as long as the benchmark
+runs.  Both versions have a process and a Spark of their own, read the same files, and take turns.
+Where there is no repository or no such commit, the benchmark says so and is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.before_job import PLANS
+from benchmarks.harness import Measure, console, folder, medians, write_stream
+
+ROOT = Path(__file__).parent.parent
+BEFORE = "35dd49a655"
+"""The last commit before lifetimes had two methods."""
+MOST = 1.05
+
+
+def before(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
+    """Plans over time windows, which have no holders: time of a run, now against before."""
+    found = _git("rev-parse", "--verify", "--quiet", f"{BEFORE}^{{commit}}")
+    if found.returncode:
+        console.print(
+            f"the version before is left out: commit {BEFORE} must be in the repository of "
+            f"{ROOT.name}; get its history with 'git fetch --unshallow'"
+        )
+        return []
+    measures = []
+    with folder() as base, ExitStack() as stack:
+        for name, seed in (("a", 1), ("b", 2)):
+            write_stream(base / name, rows, 100_000, 10_000, seed)
+        trees = {"before": stack.enter_context(_checked_out(base)), "now": ROOT}
+        jobs = {name: stack.enter_context(_job(base, name, tree)) for name, tree in trees.items()}
+        for query in PLANS:
+            sides = {
+                f"{query}, {name}": lambda job=job, query=query: job.ask(query)
+                for name, job in jobs.items()
+            }
+            taken = dict(zip(jobs, medians(sides, repeats).values(), strict=True))
+            if len({job.rows for job in jobs.values()}) > 1:
+                raise SystemExit(f"both versions must give the same rows of {query}")
+            measures.append(
+                Measure(
+                    f"{query} over time windows, now against before lifetimes: time",
+                    taken["now"] / taken["before"],
+                    MOST,
+                    "below",
+                    {f"{name}, seconds": seconds for name, seconds in taken.items()},
+                )
+            )
+    return measures
+
+
+class Job:
+    """A running `before_job`, asked by lines."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process = process
+        self._log = log
+        self.rows = -1
+
+    def ask(self, order: str) -> float:
+        """Return the seconds that a run took."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{order}\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                answer = json.loads(line)
+                self.rows = answer["rows"]
+                return float(answer["seconds"])
+        raise SystemExit(f"a side has ended; it said: {self._log.read_text()[-2000:]}")
+
+
+@contextmanager
+def _job(base: Path, name: str, tree: Path) -> Iterator[Job]:
+    log = base / f"{name}.log"
+    environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
+    with open(log, "w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("before_job.py")), str(base)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+            cwd=tree,
+        )
+        try:
+            yield Job(process, log)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextmanager
+def _checked_out(base: Path) -> Iterator[Path]:
+    tree = base / "tree"
+    _git("worktree", "add", "--detach", "--quiet", str(tree), BEFORE).check_returncode()
+    try:
+        yield tree
+    finally:
+        _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[str]:
+    command = ["git", "-C", str(ROOT), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
