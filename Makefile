@@ -1,6 +1,6 @@
 # Bare `make` lists the targets. Every target makes .venv first, where it needs it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fuzz golden chaos docs bench bench-flink bench-papers clean
+.PHONY: help setup demo test check fuzz plans golden chaos docs bench bench-flink bench-papers clean
 
 PYTHON := .venv/bin/python
 
@@ -26,6 +26,9 @@ check: setup  ## what CI runs: lint, format, types, import rules, tests
 fuzz: setup  ## new random examples against the oracle; EXAMPLES=200 per test
 	PENSTOCK_EXAMPLES=$(or $(EXAMPLES),200) $(PYTHON) -m pytest tests/test_oracle.py
 
+plans: setup  ## random plans of every operator and window against the oracle; CASES=2000 FIRST=0
+	$(PYTHON) -m tests.random_plans --cases $(or $(CASES),2000) --first $(or $(FIRST),0)
+
 golden: setup  ## rewrite the expected answers in tests/golden (look at the difference!)
 	$(PYTHON) -m tests.golden_runner --rewrite
 
@@ -46,6 +49,7 @@ bench-flink: setup  ## make .venv-flink, which the benchmark against Flink needs
 
 bench-papers: setup  ## run the experiments of the papers (a few minutes)
 	.venv/bin/penstock bench tpmj --raw docs/papers-joins.json --plot docs/papers-joins.png
+	.venv/bin/penstock bench lifetimes --raw docs/papers-lifetimes.json --plot docs/papers-lifetimes.png
 
 clean:  ## remove everything that was made, .venv too
 	rm -rf .venv .venv-flink build dist demo-output spark-warehouse metastore_db derby.log

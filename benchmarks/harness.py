@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -186,7 +187,9 @@ def medians(
 ) -> dict[str, float]:
     """Run each side once to warm up, then all in turn ``repeats`` times; return their medians.
 
-    In turn, because a machine has slow minutes: they then hit all sides alike.  A side warms up by
+    In turn, because a machine has slow minutes: they then hit all sides alike.  What a side leaves
+    behind, pages to be written and garbage of Java, is settled before the next one's clock starts.
+    A side warms up by
     a whole run, unless ``warm_up`` has a shorter one for it.  With no repeats each side runs once,
     not warmed up: that measures nothing, but shows that it works.
     """
@@ -198,10 +201,18 @@ def medians(
             run()
     for i in range(max(repeats, 1)):
         for name, run in sides.items():
+            _settle()
             with console.status(f"{name}, run {i + 1} of {repeats}"):
                 found[name].append(run())
                 console.log(f"{name}: {found[name][-1]:.2f} s")
     return {name: statistics.median(times) for name, times in found.items()}
+
+
+def _settle() -> None:
+    spark = SparkSession.getActiveSession()
+    if spark is not None and spark._jvm is not None:
+        spark._jvm.System.gc()
+    os.sync()
 
 
 def report(measures: list[Measure], raw: Path | None) -> None:

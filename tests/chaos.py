@@ -53,7 +53,10 @@ class Chaos:
         """Return the run that is under way, or begin one."""
         if self._scenario is None:
             folder = self.root / str(self.counts["runs"])
-            settings = {"merge.strategy": self.dice.choice(["greedy", "always"])}
+            settings = {
+                "merge.strategy": self.dice.choice(["greedy", "always"]),
+                "lifetime": ("direct", "negative")[self.counts["runs"] % 2],
+            }
             self._scenario = Scenario.make(folder, self.dice.choice([60, 120]), _SLOW, **settings)
             self.counts["runs"] += 1
         return self._scenario

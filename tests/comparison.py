@@ -12,23 +12,33 @@ import pyarrow as pa
 
 from penstock.algebra import Node, is_stream
 from penstock.model import INF, MIN_TIME
-from penstock.reference import Inputs, from_intervals, relation, snapshot_at, stream
+from penstock.reference import Inputs, Steps, from_intervals, relation, snapshot_at, stream
 from penstock.reference_expr import canonical, compare
 
 
 def check_answer(plan: Node, rows: list[tuple], inputs: Inputs) -> None:
     """Compare rows ``(values, start, end)`` of a plan with what the oracle says."""
-    rows = [(tuple(map(canonical, v)), start, end) for v, start, end in rows]
     if is_stream(plan):
-        found = Counter((start, values) for values, start, _ in rows)
-        by_time: dict[int, tuple[Counter, Counter]] = {}
-        for side, elements in enumerate((found, stream(plan, inputs))):
-            for (time, values), count in elements.items():
-                by_time.setdefault(time, (Counter(), Counter()))[side][values] += count
-        for time, (engine, oracle) in sorted(by_time.items()):
-            same_bag(engine, oracle, time)
-        return
-    engine_steps, oracle_steps = from_intervals(rows), relation(plan, inputs)
+        check_stream(rows, stream(plan, inputs))
+    else:
+        check_relation(rows, relation(plan, inputs))
+
+
+def check_stream(rows: list[tuple], oracle: Counter) -> None:
+    """Compare rows ``(values, time, _)`` with the oracle's bag of ``(time, values)``."""
+    by_time: dict[int, tuple[Counter, Counter]] = {}
+    found = Counter((time, tuple(map(canonical, values))) for values, time, _ in rows)
+    for side, elements in enumerate((found, oracle)):
+        for (time, values), count in elements.items():
+            by_time.setdefault(time, (Counter(), Counter()))[side][values] += count
+    for time, (engine, true) in sorted(by_time.items()):
+        same_bag(engine, true, time)
+
+
+def check_relation(rows: list[tuple], oracle_steps: Steps) -> None:
+    """Compare rows ``(values, start, end)`` with the oracle's steps at every instant."""
+    rows = [(tuple(map(canonical, v)), start, end) for v, start, end in rows]
+    engine_steps = from_intervals(rows)
     instants = {time for steps in (engine_steps, oracle_steps) for time, _ in steps}
     instants |= {start for _, start, _ in rows} | {end for _, _, end in rows}
     for time in sorted(instants | {time - 1 for time in instants if time > MIN_TIME}):

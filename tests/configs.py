@@ -70,6 +70,21 @@ CONFIGS = (
     ),
 )
 
+NEGATIVE = {"lifetime": "negative"}
+CONFIGS += (
+    Hostile("negative tuples", settings=NEGATIVE),
+    Hostile("negative tuples, one row per batch", cuts="row", settings=NEGATIVE),
+    Hostile("negative tuples, each query alone", alone=True, settings=NEGATIVE),
+    Hostile("negative tuples, four shards", cuts="row", shards=4, settings=NEGATIVE),
+    Hostile("negative tuples, rules off", cuts=4, settings=NEGATIVE | {"rules": False}),
+    Hostile("negative tuples, shuffled", cuts=5, shards=3, shuffle=5, settings=NEGATIVE),
+    Hostile(
+        "negative tuples, merge always",
+        cuts="random",
+        settings=NEGATIVE | {"merge.strategy": "always", "join.buffer": "output"},
+    ),
+)
+
 
 def cuts_of(config: Hostile, rows: int, seed: str) -> int | list[int]:
     """Return the cuts as the engine takes them: a number of batches or the positions of cuts."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from penstock.algebra import Node
@@ -19,6 +20,7 @@ from penstock.runs.manifest import Checkpoint
 from penstock.session import Session
 from penstock.spark.sinks import read_committed
 from tests.comparison import check_answer, same_bag
+from tests.databases import Place
 from tests.world import SLACK, World, make_world
 
 QUERIES = {
@@ -30,6 +32,8 @@ QUERIES = {
     "near": "SELECT s.x, q.x AS z FROM s [RANGE 5], q [ROWS 6] WHERE ABS(s.x - q.x) <= 1",
     "later": "SELECT s.y, r.x FROM s [RANGE 4], r [RANGE 4] WHERE s.y < r.x",
     "lonely": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 6] LEFT JOIN r [ROWS 4] ON s.k = r.k",
+    "both": "SELECT s.k, s.x, r.x AS z FROM s [PARTITION BY k ROWS 2] FULL JOIN r [RANGE 5] "
+    "ON s.x = r.x",
     "nearest": "SELECT s.k, s.x, r.x AS z FROM s [RANGE 6] ASOF JOIN r [RANGE 9] "
     "ON s.k = r.k AND s.t >= r.t",
     "three": "SELECT s.x, r.x AS z, q.b FROM s [RANGE 5], r [ROWS 4], q [RANGE 5] "
@@ -37,8 +41,13 @@ QUERIES = {
     "facts": "SELECT s.k, d.x FROM s [RANGE 4] JOIN d ON s.k = d.k",
 }
 
+TABLES = {
+    "held": ("view", "SELECT k, COUNT(*) AS n, MAX(x) AS top FROM s [RANGE 9] GROUP BY k"),
+    "told": ("log", "SELECT k, x FROM r [ROWS 3]"),
+}
+"""Queries whose answers are kept in tables of a database, and how."""
 VIEWS = {
-    "held": "SELECT k, x FROM s [ROWS 3]",
+    "newest": "SELECT k, x FROM s [ROWS 3]",
     "summed": "SELECT k, COUNT(*) AS n FROM s [RANGE 9] GROUP BY k",
 }
 """What is kept for one-time queries, for a while."""
@@ -47,7 +56,7 @@ KEEP = 6
 
 @dataclass
 class Scenario:
-    """Streams in files, a script with sinks of files, and a checkpoint."""
+    """Streams in files, a script with sinks of files and tables, and a checkpoint."""
 
     folder: Path
     world: World
@@ -64,6 +73,10 @@ class Scenario:
         lines = [f"CREATE SINK late USING jsonl OPTIONS (path '{folder}/late');", declared]
         for name, text in QUERIES.items():
             lines.append(f"CREATE SINK {name} USING jsonl OPTIONS (path '{folder}/{name}');")
+            lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
+        for name, (changes, text) in TABLES.items():
+            options = f"path '{folder}/answers.db', table '{name}', changes '{changes}'"
+            lines.append(f"CREATE SINK {name} USING sqlite OPTIONS ({options});")
             lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
         for name, text in VIEWS.items():
             lines.append(f"CREATE MATERIALIZED VIEW {name} KEEP {KEEP} AS {text};")
@@ -110,6 +123,8 @@ class Scenario:
             session.sql(self.script)
             plans = {handle.name: handle.definition.plan for handle in session.handles()}
         inputs = self.world.inputs()
+        for name in TABLES:
+            self.check_table(name, plans.pop(name))
         self.check_views({name: plans.pop(name) for name in VIEWS}, inputs)
         for name, plan in plans.items():
             rows = []
@@ -129,6 +144,24 @@ class Scenario:
         assert set(SLACK) == {"s", "r", "q"}  # the queries read all of them
         assert late == Counter(expected)
         self.check_files()
+
+    def check_table(self, name: str, plan: Node) -> None:
+        """Check a table: a view is the snapshot of its instant, a log replays to every snapshot."""
+        place = Place("sqlite", str(self.folder / "answers.db"))
+        steps = relation(plan, self.world.inputs())
+        if TABLES[name][0] == "view":
+            batch, as_of = place.note(name)
+            assert batch <= self.batch()
+            assert as_of == self.world.inputs().streams["s"][-1][1]
+            same_bag(place.rows(name), snapshot_at(steps, as_of), as_of)
+            return
+        counts: Counter[object] = Counter()
+        changes = place.run(f"SELECT * FROM {name} ORDER BY _time")
+        for time, some in groupby(changes, key=lambda row: row[-2]):
+            for *values, _, sign in some:
+                counts[tuple(values)] += sign
+            same_bag(+counts, snapshot_at(steps, time), time)
+        assert {row[-2] for row in changes} == {time for time, _ in steps}
 
     def check_views(self, plans: dict[str, Node], inputs: Inputs) -> None:
         """Check what is kept, at the last instant and before it."""

@@ -24,6 +24,7 @@ from penstock.algebra import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     Scan,
     SetOp,
@@ -34,9 +35,11 @@ from penstock.algebra import (
     UnionAll,
     Window,
     inputs,
+    is_stream,
     pulses_of,
     with_inputs,
 )
+from penstock.expr.frames import ORDINALS, PICKS, Frame, OverCall
 from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
 from penstock.model import INF, Field, Schema
 from penstock.windows import WindowSpec
@@ -141,9 +144,17 @@ def stretched(node: Node, factor: int) -> Node:
             given = {name: getattr(spec, name) for name in lengths}
             longer = {n: min(v * factor, INF) for n, v in given.items() if v is not None}
             return Window(below, replace(spec, **longer))
+        case Over(_, calls):
+            return replace(node, calls=tuple(_longer(call, factor) for call in calls))
         case ToStream("rstream", below, _):
             return ToStream("rstream", below, pulses_of(below))
     return node
+
+
+def _longer(call: OverCall, factor: int) -> OverCall:
+    start = None if call.frame.start is None else call.frame.start * factor
+    frame = replace(call.frame, start=start, end=call.frame.end * factor)
+    return replace(call, frame=frame, offset=call.offset * factor)
 
 
 def cuts(most: int = 5) -> st.SearchStrategy:
@@ -162,6 +173,7 @@ def hostile_settings() -> st.SearchStrategy:
             "join.memory": st.sampled_from([1, 500, "4k"]),
             "block.rows": st.sampled_from([1, 2, 5]),
             "scheduler": st.sampled_from(["topological", "roundrobin"]),
+            "lifetime": st.sampled_from(["direct", "negative"]),
             "rules": st.booleans(),
             "panes": st.booleans(),
             "join.buffer": st.sampled_from(["input", "output"]),
@@ -487,6 +499,67 @@ def nested_windows(draw, below: st.SearchStrategy) -> Node:
     return Window(node, draw(windows(node.schema)))
 
 
+@st.composite
+def frames(draw) -> Frame:
+    """Any frame of window functions that looks back."""
+    unit = draw(st.sampled_from(["rows", "range"]))
+    start = None if draw(st.integers(0, 2)) == 0 else draw(st.integers(0, 5))
+    end = draw(st.integers(0, 3 if start is None else start)) if draw(st.booleans()) else 0
+    return Frame(unit, start, end)
+
+
+@st.composite
+def over_calls(draw, schema: Schema, partition: tuple, inexact: bool = False) -> OverCall:
+    """Any window function; its argument is a column or a small expression."""
+    plain = [name for name in EXACT if name != "count_distinct"]
+    names = [*plain, *PICKS, "lag", *ORDINALS, *(INEXACT if inexact else ())]
+    name = draw(st.sampled_from(names))
+    frame = draw(frames())
+    if name in ORDINALS:
+        return OverCall(name, (), partition, frame, LONG)
+    if name == "count" and draw(st.booleans()):
+        return OverCall(name, (), partition, frame, LONG)
+    kinds = [LONG, DOUBLE] if name in ("sum", *INEXACT) else [LONG, DOUBLE, STRING, BOOL]
+    kind = draw(st.sampled_from(kinds))
+    arg = draw(expressions(schema, kind, 1))
+    if name == "lag":
+        both = (arg, draw(expressions(schema, kind, 1)))
+        return OverCall(name, both, partition, frame, kind, draw(st.integers(0, 3)))
+    ignore = False
+    if name in ("min", "max"):
+        if frame.unit == "range" and frame.start is not None:
+            frame = replace(frame, end=0)
+    elif name == "nth_value":
+        return OverCall(name, (arg,), partition, frame, kind, draw(st.integers(1, 4)))
+    elif name in PICKS and draw(st.booleans()):
+        ignore = True
+        frame = replace(frame, start=None) if name == "first_value" else frame
+    kind = LONG if name == "count" else DOUBLE if name in INEXACT else kind
+    return OverCall(name, (arg,), partition, frame, kind, 1, ignore)
+
+
+@st.composite
+def overs(draw, below: st.SearchStrategy, inexact: bool = False) -> Node:
+    """Window functions with one or two ways to partition, over a stream."""
+    node = draw(below)
+    if not is_stream(node):
+        node = ToStream("istream", node)
+    keys = [st.sampled_from([STRING, LONG]).flatmap(lambda k: expressions(node.schema, k, 1))]
+    partitions = draw(st.lists(st.lists(keys[0], max_size=2), min_size=1, max_size=2))
+    calls = [
+        draw(over_calls(node.schema, tuple(partition), inexact))
+        for partition in partitions
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    fields = (*node.schema, *(Field("", c.type) for c in calls))
+    columns = [Column(i, f.type, f.name) for i, f in enumerate(fields)]
+    kept = draw(st.permutations(columns)) if draw(st.booleans()) else columns
+    kept = kept[: draw(st.integers(1, len(kept)))] if draw(st.booleans()) else kept
+    predicate = draw(predicates(Schema(fields))) if draw(st.integers(0, 3)) == 0 else None
+    names = tuple(f"c{i}" for i in range(len(kept)))
+    return Over(node, tuple(calls), predicate, tuple(kept), names)
+
+
 OPERATORS: list[Callable] = [
     filters,
     projects,
@@ -498,5 +571,6 @@ OPERATORS: list[Callable] = [
     set_operations,
     top_ks,
     to_streams,
+    overs,
     nested_windows,
 ]

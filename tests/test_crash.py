@@ -223,6 +223,8 @@ DRIVER_POINTS = {
     "manifest-temp": 1,
     "manifest-renamed": 2,
     "sink-before": 2,
+    "sink-transaction": 2,
+    "sink-committed": 3,
     "sink-after": 3,
     "sweep-middle": 2,
     "before-return": 1,
@@ -231,8 +233,12 @@ DRIVER_POINTS = {
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_run_that_fails_at_every_point_ends_right(spark: Any, tmp_path: Path) -> None:
-    scenario = Scenario.make(tmp_path, 60, **{"batch.rows": 5, "merge.strategy": "always"})
+@pytest.mark.parametrize("lifetime", ["direct", "negative"])
+def test_a_run_that_fails_at_every_point_ends_right(
+    spark: Any, tmp_path: Path, lifetime: str
+) -> None:
+    settings = {"batch.rows": 5, "merge.strategy": "always", "lifetime": lifetime}
+    scenario = Scenario.make(tmp_path, 60, **settings)
 
     def attempt(fail: str, *more: str) -> None:
         failpoints.arm(fail)
@@ -273,6 +279,21 @@ def stopped_before_return(spark: Any, scenario: Scenario, passage: int = 2) -> i
             session.await_end(timeout=200)
     failpoints.arm("")
     return scenario.batch()
+
+
+@pytest.mark.spark
+def test_a_checkpoint_keeps_its_lifetime_method(spark: Any, tmp_path: Path) -> None:
+    text = """CREATE STREAM s (t BIGINT) TIMESTAMP BY t USING memory;
+    CREATE QUERY q AS SELECT t FROM s [ROWS 2]"""
+    with Session(spark, checkpoint=tmp_path / "c", settings={"lifetime": "negative"}) as session:
+        session.sql(text)
+        session.push("s", [(1,), (2,)])
+        session.await_idle()
+    with (
+        Session(spark, checkpoint=tmp_path / "c") as later,
+        pytest.raises(StateError, match=r"keeps the lifetime method .* has negative, got"),
+    ):
+        later.sql(text)
 
 
 @pytest.mark.spark
@@ -371,15 +392,24 @@ def test_rows_that_spark_parses_are_compared_too(spark: Any, tmp_path: Path) -> 
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
-    "points",
+    ("lifetime", "points"),
     [
-        ["tasks-done=crash@2", "manifest-temp=kill@2", "sink-before=kill@4"],
-        ["run-written=crash@3", "manifest-renamed=kill", "before-return=kill@2"],
+        ("direct", ["tasks-done=crash@2", "manifest-temp=kill@2", "sink-before=kill@4"]),
+        (
+            "direct",
+            [
+                "run-written=crash@3",
+                "manifest-renamed=kill",
+                "sink-transaction=kill@3",
+                "before-return=kill@2",
+            ],
+        ),
+        ("negative", ["run-written=crash@3", "manifest-temp=kill@2", "before-return=kill@2"]),
     ],
-    ids=["before", "after"],
+    ids=["before", "after", "negative"],
 )
-def test_a_killed_process_goes_on_exactly(tmp_path: Path, points: list[str]) -> None:
-    scenario = Scenario.make(tmp_path, 60)
+def test_a_killed_process_goes_on_exactly(tmp_path: Path, lifetime: str, points: list[str]) -> None:
+    scenario = Scenario.make(tmp_path, 60, lifetime=lifetime)
     reached = -1
     for fail in points:
         code, told = scenario.run(fail)

@@ -63,6 +63,19 @@ def test_sql_parses(page: Path) -> None:
         assert parse_script(block)
 
 
+def test_the_page_about_testing_runs() -> None:
+    """Its blocks are one module, and every test in it passes."""
+    page = (ROOT / "docs/testing.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "docs/testing.md", "exec"), names)
+    tests = [value for name, value in names.items() if name.startswith("test_")]
+    assert len(tests) == len(re.findall(r"^def test_", page, flags=re.MULTILINE)) > 3
+    for test in tests:
+        test()
+
+
 PICTURES = load("docs/make_pictures.py")
 
 

@@ -320,7 +320,6 @@ SUPPORT = [
     (ASOF + "ON a.t >= b.u AND a.x > 3", "put one that does not into WHERE", "a.x > 3"),
     ("SELECT a.k FROM a ASOF FULL JOIN b ON a.t >= b.u", "there is no ASOF FULL JOIN", "FULL"),
     ("SELECT k FROM a WHERE n = (SELECT 1 FROM b)", "put it in FROM and join", "(SELECT"),
-    ("SELECT sum(x) OVER (PARTITION BY k) FROM a", "there is no OVER; put a window", "OVER"),
     ("SELECT k FROM a LIMIT 5 OFFSET 3", "there is no OFFSET", "OFFSET"),
     ("SELECT k FROM a GROUP BY ROLLUP (k)", "there is no GROUP BY ROLLUP", "ROLLUP"),
     (

@@ -124,7 +124,7 @@ def check(tree: Node, data: Data, source, **options) -> None:
         cuts=source.draw(make.cuts()),
         shards=source.draw(st.sampled_from([1, 3])),
         slack=data.slack,
-        settings=options,
+        settings=options | {"lifetime": source.draw(st.sampled_from(["direct", "negative"]))},
     )
     truth = Inputs({n: accept(r, data.slack)[0] for n, r in data.streams.items()}, data.tables)
     check_answer(tree, answers["q"], truth)

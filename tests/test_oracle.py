@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.algebra import NODES, Distinct, Filter, Node, Project, Window, is_stream, streams_of
+from penstock.algebra import NODES, Distinct, Filter, Node, Window, is_stream, streams_of
 from penstock.expr.nodes import Literal
 from penstock.model import INF, MIN_TIME
 from penstock.physical.planner import lower
@@ -32,7 +32,8 @@ from penstock.reference import (
     to_intervals,
 )
 from penstock.reference_expr import canonical
-from penstock.testing import LocalEngine, run_local
+from penstock.testing import LocalEngine, Rig, run_local
+from penstock.testing import check as check_script
 from tests import strategies as make
 from tests.comparison import check_answer, same_bag
 from tests.golden_runner import FOLDER
@@ -312,34 +313,31 @@ def test_every_form_of_window_has_a_golden_file():
     }
 
 
+DECLARED = """
+CREATE STREAM r (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t;
+CREATE STREAM q (x BIGINT, b BOOLEAN, t BIGINT) USING memory TIMESTAMP BY t;
+"""
+
+
 @pytest.mark.parametrize("shards", [1, 2])
 def test_view_counts_only_the_newest_of_a_batch(shards):
     """The silent stream holds the heartbeat back; then both end in one batch."""
-    rows = make.WindowSpec(rows=1)
-    members = (Window(SCANS["r"], rows), Window(SCANS["r"], make.WindowSpec(now=True)))
-    plan = make.UnionAll((*members, Project(Window(SCANS["q"], rows), NAMED, ("k", "x", "t"))))
-    engine = LocalEngine({"q": plan}, shards=shards, mode="view")
-    engine.batch({"q": [(1, True, 0)], "r": []})
-    engine.batch({"q": [(2, True, 1)], "r": []})
-    engine.batch({}, final=True)
-    assert engine.views["q"] == [(None, 2, 1)]
-
-
-NAMED = (
-    make.Literal(None, make.STRING),
-    make.Column(0, make.LONG),
-    make.Column(2, make.LONG),
-)
+    query = """
+        CREATE QUERY answer AS SELECT * FROM r [ROWS 1] UNION ALL SELECT * FROM r [NOW]
+        UNION ALL SELECT CAST(NULL AS STRING), x, t FROM q [ROWS 1]"""
+    rig = Rig(DECLARED + query, shards=shards)
+    rig.feed("q", [(1, True, 0)])
+    rig.feed("q", [(2, True, 1)])
+    rig.end()
+    assert rig.rows("answer") == [(None, 2, 1)]
+    rig.under_all_settings()
 
 
 def test_projected_copies_survive_every_cut():
     """Copies are counted, never made distinct."""
-    data = Data({"s": [(("a", 1, 1.5, 1), 1)] * 3, "r": [], "q": []}, {"d": [], "v": []})
-    plan = Project(
-        Window(SCANS["s"], make.WindowSpec(range=2)), (make.Column(1, make.LONG),), ("x",)
-    )
-    for cuts in (1, 3):
-        check(plan, data, cuts=cuts)
+    query = "CREATE QUERY answer AS SELECT x FROM r [RANGE 2]"
+    rig = check_script(DECLARED + query, {"r": [("a", 1, 1)] * 3}, {"answer": [(1, 1, 3)] * 3})
+    assert rig.snapshot("answer", at=2) == [(1,)] * 3
 
 
 def test_a_selection_of_a_bare_stream_stays_a_relation():

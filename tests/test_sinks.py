@@ -4,6 +4,8 @@ import io
 import json
 import math
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,35 @@ def test_a_view_is_one_file_with_its_instant(tmp_path: Path, format: str) -> Non
     sink = open_sink(definition, "q", "view", SCHEMA)
     sink.publish(view_result(5, [], 3_000_000))
     assert list(read_committed(tmp_path)) == []
+
+
+@pytest.mark.parametrize("format", [*FORMATS, "memory"])
+def test_a_reader_always_sees_a_whole_view(tmp_path: Path, format: str) -> None:
+    """Each view is one value many times over; a mixture, or a part of one, was never true."""
+    options = {} if format == "memory" else {"path": tmp_path / "out"}
+    sink = open_sink(sink_def(format, changes="view", **options), "q", "view", SCHEMA)
+    sink.publish(view_result(0, [("0", 0.0)] * 400, 0))
+    seen: list[set[str]] = []
+    begun, done = threading.Event(), threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            if isinstance(sink, MemorySink):
+                cities = sink.table()["city"].to_pylist()
+            else:
+                cities = [row["city"] for row in read_committed(tmp_path / "out")]
+            assert len(cities) == 400
+            seen.append(set(cities))
+            begun.set()
+
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read)
+        assert begun.wait(30)
+        for batch in range(1, 40):
+            sink.publish(view_result(batch, [(str(batch), 1.0)] * 400, batch))
+        done.set()
+        reading.result()
+    assert all(len(cities) == 1 for cities in seen)
 
 
 def test_queries_share_a_folder(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def hostile() -> st.SearchStrategy[dict[str, Any]]:
             "merge.strategy": st.sampled_from(["greedy", "always", "never"]),
             "join.buffer": st.sampled_from(["auto", "input", "output"]),
             "block.rows": st.sampled_from([2, 1 << 18]),
+            "lifetime": st.sampled_from(["direct", "negative"]),
         }
     )
 

@@ -169,6 +169,9 @@ OPERATORS = {
     "dstream": "DSTREAM (SELECT k, x FROM s [ROWS 2])",
     "rstream": "RSTREAM (SELECT k, x FROM s [RANGE 6 SLIDE 3])",
     "rstream_changes": "RSTREAM (SELECT k FROM r [ROWS 2])",
+    "over": "SELECT k, t, SUM(y) OVER (PARTITION BY k ORDER BY t ROWS 3 PRECEDING) AS s, MAX(x) "
+    "OVER (PARTITION BY k ORDER BY t RANGE 6 PRECEDING) AS top, LAG(x, 2) OVER (ORDER BY t) AS l "
+    "FROM s WHERE x > -4",
 }
 
 NESTED = {

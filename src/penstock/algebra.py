@@ -3,8 +3,8 @@
 A node is data.  It knows neither Arrow files nor Spark.  `inputs` lists the nodes it reads;
 `update_pattern` gives the class of [E 2.3] that EXPLAIN shows.
 
-A `Scan` and a `ToStream` are streams; everything else is a relation that changes over time.  A
-stream that is read without a window is the relation of everything so far (``[s, INF)``).
+A `Scan`, a `ToStream` and an `Over` are streams; everything else is a relation that changes over
+time.  A stream that is read without a window is the relation of everything so far (``[s, INF)``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from penstock.errors import QueryError
+from penstock.expr.frames import OverCall
 from penstock.expr.nodes import AggregateCall, Expr
 from penstock.model import INF, Field, Schema
 from penstock.windows import WindowSpec
@@ -292,6 +293,32 @@ class ToStream:
         return self.input.schema
 
 
+@dataclass(frozen=True)
+class Over:
+    """Window functions: stream to stream, each element with what they give for it.
+
+    ``exprs`` and ``predicate`` are over the columns of the input, and behind them one column per
+    call.  An element for which the predicate is not true is left out; the functions count it
+    nevertheless.  The elements are in the order of `Window`: by time, then by arrival, those of a
+    derived stream by all columns.
+    """
+
+    input: Node
+    calls: tuple[OverCall, ...]
+    predicate: Expr | None
+    exprs: tuple[Expr, ...]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not is_stream(self.input):
+            raise QueryError("OVER must read a stream, got a relation; read its ISTREAM")
+
+    @property
+    def schema(self) -> Schema:
+        pairs = zip(self.names, self.exprs, strict=True)
+        return Schema(tuple(Field(name, expr.type) for name, expr in pairs))
+
+
 Node: TypeAlias = (
     Scan
     | TableScan
@@ -306,6 +333,7 @@ Node: TypeAlias = (
     | SetOp
     | TopK
     | ToStream
+    | Over
 )
 
 NODES: tuple[type, ...] = (
@@ -322,6 +350,7 @@ NODES: tuple[type, ...] = (
     SetOp,
     TopK,
     ToStream,
+    Over,
 )
 
 
@@ -351,7 +380,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 def is_stream(node: Node) -> bool:
     """Whether the node is a stream rather than a relation."""
-    return isinstance(node, Scan | ToStream)
+    return isinstance(node, Scan | ToStream | Over)
 
 
 def streams_of(node: Node) -> frozenset[str]:
@@ -389,7 +418,7 @@ def is_mortal(node: Node) -> bool:
             return is_mortal(left)
         case Aggregate(below, keys):
             return bool(keys) and is_mortal(below)
-        case Scan() | TableScan() | ToStream():
+        case Scan() | TableScan() | ToStream() | Over():
             return False
     return all(is_mortal(below) for below in inputs(node))
 
@@ -412,6 +441,6 @@ def update_pattern(node: Node) -> str:
             own = 3
         case UnionAll():
             own = 2 if below == 1 else 0
-        case ToStream():
+        case ToStream() | Over():
             below = 0
     return PATTERNS[max(own, below)]

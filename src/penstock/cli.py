@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from penstock import __version__, cql
-from penstock.bench.tpmj import measure, tables
-from penstock.bench.tpmj_picture import draw
+from penstock.bench import lifetimes as bench_lifetimes
+from penstock.bench import lifetimes_picture, tpmj_picture
+from penstock.bench import tpmj as bench_tpmj
 from penstock.checkpoints import open_checkpoint
 from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.live import LiveTable
@@ -241,16 +242,47 @@ def tpmj(
     with _errors():
         with Progress(console=err, transient=True) as progress:
             task = progress.add_task("joins by merging", total=1.0)
-            report = measure(rows, seed, lambda share: progress.update(task, completed=share))
+            report = bench_tpmj.measure(
+                rows, seed, lambda share: progress.update(task, completed=share)
+            )
         content = report.as_json()
-        for table in tables(report):
+        for table in bench_tpmj.tables(report):
             out.print(table)
         if raw is not None:
             raw.write_text(json.dumps(content, indent=1) + "\n")
         if plot is not None:
-            draw(content, plot)
+            tpmj_picture.draw(content, plot)
         if not all(bar.met for bar in report.bars()):
             raise typer.Exit(1)
+
+
+@bench.command()
+def lifetimes(
+    largest: Annotated[
+        int, typer.Option(help="Elements of the largest window.", min=10, max=1_000_000)
+    ] = 1_000_000,
+    repeats: Annotated[int, typer.Option(help="Batches measured of each case.", min=1)] = 9,
+    batch: Annotated[int, typer.Option(help="Elements of one batch.", min=10)] = 100_000,
+    raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG file for the picture.")] = None,
+) -> None:
+    """Lifetimes: the direct method against negative tuples, six queries, all sizes of windows.
+
+    Where the direct method gains less than it should, the table says where the time goes.
+    """
+    with _errors():
+        with Progress(console=err, transient=True) as progress:
+            task = progress.add_task("lifetimes", total=1.0)
+            report = bench_lifetimes.measure(
+                largest, repeats, batch, lambda share: progress.update(task, completed=share)
+            )
+        content = report.as_json()
+        for table in bench_lifetimes.tables(report):
+            out.print(table)
+        if raw is not None:
+            raw.write_text(json.dumps(content, indent=1) + "\n")
+        if plot is not None:
+            lifetimes_picture.draw(content, plot)
 
 
 @app.command()

@@ -138,6 +138,16 @@ SETTINGS: tuple[Setting, ...] = (
         ("auto", "always", "never"),
     ),
     Setting(
+        "lifetime",
+        "direct",
+        "str",
+        "How the end of a row's life travels through the plan: with the row, or told later as "
+        "(holder, end) where it is not known yet (`direct`); or as a second, negative copy of the "
+        "row when it dies (`negative`). It belongs to the plan: a checkpoint is continued with the "
+        "value it was made with.",
+        ("direct", "negative"),
+    ),
+    Setting(
         "scheduler",
         "topological",
         "str",

@@ -20,6 +20,7 @@ from penstock.algebra import Node
 from penstock.catalog import Catalog, StreamDef, TableDef, ViewDef
 from penstock.errors import StateError
 from penstock.expr import nodes as expr
+from penstock.expr.frames import Frame, OverCall
 from penstock.expr.types import NULL, TYPES
 from penstock.model import Field, Schema
 from penstock.windows import WindowSpec
@@ -38,6 +39,8 @@ _CLASSES: dict[str, Any] = {
         expr.Call,
         expr.Case,
         expr.AggregateCall,
+        Frame,
+        OverCall,
         Field,
         Schema,
         WindowSpec,

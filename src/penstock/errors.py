@@ -7,6 +7,7 @@ that the command line and the shell can underline it.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -60,6 +61,19 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"{hint}known: {listed}" if names else f"{hint}there are none yet"
 
 
+_PASSWORDS = re.compile(r"(://[^/:@\s]*:)(.+)(?=@)|(password=)([^&\s']*)", re.IGNORECASE)
+
+
+def without_passwords(text: str, same_length: bool = False) -> str:
+    """Return a text in which stars stand for the passwords of addresses."""
+
+    def stars(match: re.Match[str]) -> str:
+        secret = match[2] or match[4] or ""
+        return (match[1] or match[3]) + ("*" * len(secret) if same_length else "***")
+
+    return _PASSWORDS.sub(stars, text)
+
+
 _SHOWN = 120
 """Most characters of one line that an error shows."""
 
@@ -69,6 +83,7 @@ def underline(sql: str, start: int, end: int) -> str:
 
     Of a very long line only the part around the span is shown.
     """
+    sql = without_passwords(sql, same_length=True)
     start = max(0, min(start, len(sql)))
     end = max(start + 1, min(end, len(sql)))
     first = sql.rfind("\n", 0, start) + 1

@@ -10,12 +10,17 @@ A physical element is ``(value, [start, end))`` plus a holder number (semantics,
 
 Within a stream of messages, every row whose start is below ``W`` and every told end below ``W``
 comes before the `Heartbeat` ``W``.
+
+That is the direct method.  With negative tuples [C 1, E 4.6.4] nobody knows an end before it is
+there: a row is born with ``end == INF`` and, unless it lives for ever, with a holder of its own;
+when it dies it comes a second time, whole, in a ``minus`` batch, whose ``end`` is the death.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,6 +72,9 @@ class Schema:
         return self.fields[index]
 
 
+_FEW_STRETCHES = 4
+
+
 def _no_times() -> I64:
     return np.empty(0, np.int64)
 
@@ -93,11 +101,22 @@ class Ends:
     def lookup(self, holder: I64) -> I64:
         """Return the told end of each holder, ``INF`` where it is not told (or holder is 0)."""
         result = np.full(len(holder), INF, np.int64)
-        if len(self) and len(holder):
-            at = np.searchsorted(self.holder, holder)
-            at[at == len(self.holder)] = 0
-            hit = (self.holder[at] == holder) & (holder != 0)
-            result[hit] = self.end[at[hit]]
+        if len(self) == 0 or len(holder) == 0:
+            return result
+        if int(holder.max()) < self.holder[0] or int(holder.min()) > self.holder[-1]:
+            return result
+        breaks = np.flatnonzero(self.holder[1:] - self.holder[:-1] != 1) + 1
+        if len(breaks) < _FEW_STRETCHES:  # neighbouring numbers: nothing to search
+            for first, last in pairwise((0, *breaks.tolist(), len(self))):
+                at = holder - self.holder[first]
+                hit = np.flatnonzero((at >= 0) & (at < last - first))
+                if len(hit):
+                    result[hit] = self.end[first + at[hit]]
+            return result
+        at = np.searchsorted(self.holder, holder)
+        at[at == len(self.holder)] = 0
+        hit = np.flatnonzero((self.holder[at] == holder) & (holder != 0))
+        result[hit] = self.end[at[hit]]
         return result
 
     def applied(self, rows: Batch) -> Batch:
@@ -113,7 +132,7 @@ class Ends:
         """Sort, and keep the earliest end of each holder."""
         if len(holder) == 0:
             return Ends()
-        order = np.argsort(holder)
+        order = np.argsort(holder, kind="stable")  # which merges parts that are sorted already
         holder, end = holder[order], end[order]
         new = np.ones(len(holder), bool)
         new[1:] = holder[1:] != holder[:-1]
@@ -146,6 +165,7 @@ class Batch:
     """Rows as columns. ``seq`` is the arrival number, kept only on raw streams.
 
     Value columns are plain (never chunked, never dictionary) Arrow arrays addressed by position.
+    ``minus``: the rows die; the negative tuples of those that came before with the same holders.
     """
 
     columns: tuple[pa.Array, ...]
@@ -153,16 +173,19 @@ class Batch:
     end: I64
     holder: I64
     seq: I64 | None = None
+    minus: bool = False
 
     def __len__(self) -> int:
         return len(self.start)
 
     def take(self, index: npt.NDArray[Any]) -> Batch:
-        """Return the rows at ``index`` (or where a boolean mask is true)."""
+        """Return the rows at ``index`` (or where a boolean mask is true, if they can, uncopied)."""
         if index.dtype == np.bool_:
             if len(index) and index.all():
                 return self
             index = np.flatnonzero(index)
+            if len(index) and index[-1] - index[0] + 1 == len(index):
+                return self.slice(int(index[0]), int(index[-1]) + 1)
         indices = pa.array(index)
         return Batch(
             tuple(c.take(indices) for c in self.columns),
@@ -170,6 +193,7 @@ class Batch:
             self.end[index],
             self.holder[index],
             None if self.seq is None else self.seq[index],
+            self.minus,
         )
 
     def slice(self, first: int, last: int) -> Batch:
@@ -180,6 +204,7 @@ class Batch:
             self.end[first:last],
             self.holder[first:last],
             None if self.seq is None else self.seq[first:last],
+            self.minus,
         )
 
     def with_columns(self, columns: Sequence[pa.Array]) -> Batch:
@@ -214,6 +239,7 @@ class Batch:
             np.concatenate([p.end for p in kept]),
             np.concatenate([p.holder for p in kept]),
             seq,
+            kept[0].minus,
         )
 
     @staticmethod
@@ -265,6 +291,33 @@ class Batch:
             else np.zeros(table.num_rows, np.int64),
             to_numpy(table.column("_seq")) if "_seq" in table.column_names else None,
         )
+
+
+@dataclass(frozen=True)
+class Deaths(Ends):
+    """Told ends together with the rows that end: what negative tuples say about a slice.
+
+    ``rows`` are in no order.  Some may say ``INF``: rows of a finite stream that never die.
+    """
+
+    rows: Batch = field(default_factory=lambda: Batch.empty(()))
+
+    @staticmethod
+    def brought(rows: Batch) -> Deaths:
+        """Return what some negative tuples tell."""
+        holder, end = rows.holder, rows.end
+        mortal = end < INF
+        if not mortal.all():
+            holder, end = holder[mortal], end[mortal]
+        if len(holder) > 1 and (holder[1:] < holder[:-1]).any():
+            order = np.argsort(holder)
+            holder, end = holder[order], end[order]
+        return Deaths(holder, end, rows)
+
+    def died(self) -> Batch:
+        """Return the rows whose end is known."""
+        mortal = self.rows.end < INF
+        return self.rows if mortal.all() else self.rows.take(mortal)
 
 
 Message: TypeAlias = Batch | Ends | Heartbeat

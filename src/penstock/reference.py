@@ -30,6 +30,7 @@ from penstock.algebra import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     Scan,
     SetOp,
@@ -45,6 +46,7 @@ from penstock.algebra import (
 from penstock.errors import InternalError
 from penstock.model import INF, MIN_TIME
 from penstock.reference_expr import aggregate, canonical, compare, evaluate
+from penstock.reference_over import over
 from penstock.windows import WindowSpec
 
 Values: TypeAlias = tuple[Any, ...]
@@ -192,6 +194,9 @@ def elements_of(node: Node, inputs: Inputs) -> list[Element]:
             if node.predicate is None or evaluate(node.predicate, v) is True
         ]
         return sorted(needed, key=lambda element: element[1])  # stable: arrival breaks ties
+    if isinstance(node, Over):
+        made = over(node, elements_of(node.input, inputs))
+        return sorted(made, key=lambda element: (element[1], _sortable(element[0])))
     if not is_stream(node):
         node = ToStream("istream", node)
     assert isinstance(node, ToStream)
@@ -328,6 +333,11 @@ def _(node: Scan, inputs: Inputs) -> Steps:
 
 @_steps.register
 def _(node: ToStream, inputs: Inputs) -> Steps:
+    return from_intervals((values, time, INF) for values, time in elements_of(node, inputs))
+
+
+@_steps.register
+def _(node: Over, inputs: Inputs) -> Steps:
     return from_intervals((values, time, INF) for values, time in elements_of(node, inputs))
 
 

@@ -32,7 +32,7 @@ from penstock.cql.render import duration_text, in_timestamps
 from penstock.cql.syntax import Parsed
 from penstock.cql.syntax import Query as QuerySyntax
 from penstock.encoding import SECRET, Declared
-from penstock.errors import PenstockError, QueryError, StateError
+from penstock.errors import PenstockError, QueryError, StateError, without_passwords
 from penstock.expr import functions
 from penstock.expr.types import type_name
 from penstock.model import MIN_TIME, TIMESTAMP, Field, Schema
@@ -47,7 +47,7 @@ from penstock.spark.engine import own_session
 from penstock.spark.failures import root_cause
 from penstock.spark.metrics import state_bytes, state_rows
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.sinks import MemorySink, Sink, changes_of, check_sink, open_sink
+from penstock.spark.sinks import MemorySink, Sink, check_sink, delivery_mode, open_sink
 from penstock.spark.sources import check_stream, check_table, is_finite
 from penstock.spark.spool import Spool
 from penstock.spark.tables import whole_table
@@ -383,7 +383,7 @@ class Session:
             return "stream"
         if sink is None:
             return "view"
-        return changes_of(sink)
+        return delivery_mode(sink)
 
     def _has_timestamps(self, node: Node) -> bool:
         name = next(iter(algebra.streams_of(node)))
@@ -463,7 +463,10 @@ class Session:
     def _describe(self, name: str, kind: str) -> pa.Table:
         definition = self.catalog.get(kind, name)
         if kind == "sink":
-            options = {k: "***" if SECRET.search(k) else v for k, v in definition.options.items()}
+            options = {
+                k: "***" if SECRET.search(k) else without_passwords(str(v))
+                for k, v in definition.options.items()
+            }
             return pa.table({"option": list(options), "value": [str(v) for v in options.values()]})
         schema = definition.schema if kind in ("stream", "table") else definition.plan.schema
         return pa.table(

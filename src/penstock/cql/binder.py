@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.algebra import (
     Distinct,
     Node,
+    Over,
     Project,
     Scan,
     SetOp,
@@ -28,6 +29,8 @@ from penstock.algebra import (
     streams_of,
 )
 from penstock.catalog import Catalog
+from penstock.cql.newest import newest_item
+from penstock.cql.over import has_over
 from penstock.cql.scalars import ScalarBinder
 from penstock.cql.scope import Scope
 from penstock.cql.select import SelectBinder, position, top_k
@@ -73,6 +76,7 @@ class QueryBinder:
         self.catalog = catalog
         self.names = dict(names or {})
         self.around = around
+        self.deferred: dict[str, Query] = {}
         self.places: list[tuple[Node, Span]] = []
         self.is_once = False
 
@@ -115,7 +119,10 @@ class QueryBinder:
             for name, part in query.names:
                 if name.text.lower() in {n.text.lower() for n, _ in query.names if n is not name}:
                     self.source.fail(f"WITH names '{name.text}' twice", name.span)
-                inner.names[name.text.lower()] = inner.view(part)
+                if newest_item(part) is not None:
+                    inner.deferred[name.text.lower()] = part
+                else:
+                    inner.names[name.text.lower()] = inner.view(part)
             return inner.query(replace(query, names=()))
         if query.order and query.limit is None:
             self.source.refuse(
@@ -149,6 +156,8 @@ class QueryBinder:
                 return self._set_query(body)
             case StreamOf(kind, query, _):
                 plan = self.query(query)
+                if kind == "istream" and isinstance(plan, Over):
+                    return plan
                 if not streams_of(plan):
                     self.source.fail(
                         f"{kind.upper()} must be of something that changes; this reads no stream",
@@ -192,6 +201,7 @@ class QueryBinder:
         """Return the binder of a query inside this one."""
         inner = QueryBinder(self.source, self.catalog, self.names, around)
         inner.places, inner.is_once = self.places, self.is_once
+        inner.deferred = dict(self.deferred)
         return inner
 
     def _block(self, block: SelectQuery) -> SelectBinder:
@@ -281,11 +291,14 @@ def converted(node: Node, types: Sequence[pa.DataType]) -> Node:
 
 
 def _says_stream(query: Query) -> bool:
-    """Whether the outermost operator is ISTREAM, DSTREAM or RSTREAM."""
+    """Whether the outermost operator is ISTREAM, DSTREAM or RSTREAM, or a window function."""
     if query.limit is not None:
         return False
     if isinstance(query.body, Query):
         return _says_stream(query.body)
+    if isinstance(query.body, SelectQuery):
+        block = query.body
+        return has_over([*(item.expr for item in block.items), block.qualify])
     return isinstance(query.body, StreamOf)
 
 

@@ -21,6 +21,7 @@ from penstock.algebra import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     Scan,
     SetOp,
@@ -215,7 +216,7 @@ def is_bounded(node: Node) -> bool:
     match node:
         case Window(_, spec):
             return is_mortal(node) or spec.rows is not None or spec.before is not None
-        case Scan() | ToStream():
+        case Scan() | ToStream() | Over():
             return False
         case TableScan() | Aggregate() | TopK():
             return True

@@ -2,8 +2,8 @@
 
 The precedence of operators is sqlglot's.  An operand is parsed here, strictly: one that is missing
 is an error where it is missing.  Every function is an ``Anonymous`` node with ``distinct``,
-``star``, ``filter`` and ``name_span`` in its ``meta``; what functions there are is the binder's
-business.
+``star``, ``filter``, ``over`` and ``name_span`` in its ``meta``; what functions there are is the
+binder's business.
 """
 
 from __future__ import annotations
@@ -21,7 +21,20 @@ _SCALAR_QUERY = "there is no sub-query inside an expression: put it in FROM and 
 
 
 _AFTER_DURATION = RESERVED | frozenset(
-    ("SLIDE", "RANGE", "ROWS", "START", "SLACK", "IDLE", "PRIORITY", "LATE", "TIMESTAMP", "OPTIONS")
+    (
+        "SLIDE",
+        "RANGE",
+        "ROWS",
+        "START",
+        "SLACK",
+        "IDLE",
+        "PRIORITY",
+        "LATE",
+        "TIMESTAMP",
+        "OPTIONS",
+        "PRECEDING",
+        "FOLLOWING",
+    )
 )
 
 
@@ -51,6 +64,10 @@ class ExpressionParser(Steps):
 
     def query(self) -> Any:
         """Read a whole query: the grammar of queries knows how."""
+        raise NotImplementedError
+
+    def over(self, node: Any) -> None:
+        """Read what makes a function a window function: the grammar of OVER knows how."""
         raise NotImplementedError
 
     # ---- predicates
@@ -277,11 +294,7 @@ class ExpressionParser(Steps):
             node.meta["filter"] = self.scalar()
             node.meta["span"] = self.since(token.start)
             self.close(TokenType.R_PAREN, ")", opened)
-        if self.is_word("OVER"):
-            self.refuse(
-                "there is no OVER; put a window such as [PARTITION BY c ROWS 10] after the stream "
-                "in FROM and use GROUP BY"
-            )
+        self.over(node)
         return node
 
     def _case(self) -> Any:

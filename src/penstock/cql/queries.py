@@ -3,7 +3,7 @@
 query  := [WITH name AS (query), ..] body [ORDER BY ..] [LIMIT k] [instant]
 body   := term ((UNION | EXCEPT | MINUS) [ALL | DISTINCT] term)*
 term   := block (INTERSECT [ALL | DISTINCT] block)*
-block  := SELECT [/*+ hint */] .. | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
+block  := SELECT [/*+ hint */] .. [QUALIFY ..] | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
 item   := (name | (query) | ISTREAM (query)) [window] [instant] [[AS] alias] [window] [instant]
 join   := , item | CROSS JOIN item | [INNER | LEFT | RIGHT | FULL | SEMI | ANTI] JOIN item ON ..
 asof   := ASOF [INNER | LEFT] JOIN item [MATCH_CONDITION (condition)] [ON .. | USING (..)]
@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from sqlglot.tokens import TokenType
 
-from penstock.cql.expressions import ExpressionParser
+from penstock.cql.over_text import OverParser
 from penstock.cql.syntax import (
     Body,
     Duration,
@@ -54,7 +54,7 @@ WINDOW_FORMS = (
 )
 
 
-class QueryParser(ExpressionParser):
+class QueryParser(OverParser):
     """Queries, down to the scalar expressions. ``instants`` are those of AS OF, as they came."""
 
     instants: list[TimePoint]
@@ -72,9 +72,9 @@ class QueryParser(ExpressionParser):
             order_start = self._curr.start
             self._advance()
             self.demand("BY", "ORDER")
-            order = (self._order_item(),)
+            order = (self.order_item(),)
             while self.sign(TokenType.COMMA):
-                order = (*order, self._order_item())
+                order = (*order, self.order_item())
             order_span = self.since(order_start)
         limit = self._limit() if self.accept("LIMIT") else None
         if self.is_word("OFFSET", "FETCH"):
@@ -186,12 +186,23 @@ class QueryParser(ExpressionParser):
         if self.is_word("WHERE", "GROUP"):
             self.fail(
                 f"{self._curr.text.upper()} stands in the wrong place; the order is SELECT, FROM, "
-                f"WHERE, GROUP BY, HAVING, ORDER BY, LIMIT"
+                f"WHERE, GROUP BY, HAVING, QUALIFY, ORDER BY, LIMIT"
             )
-        if self.is_word("QUALIFY"):
-            self.refuse("there is no QUALIFY; use a sub-query in FROM with WHERE")
+        windows = self.named_windows() if self.accept("WINDOW") else ()
+        qualify = self.scalar() if self.accept("QUALIFY") else None
+        if not windows and self.accept("WINDOW"):
+            windows = self.named_windows()
         return SelectQuery(
-            distinct, tuple(items), sources, where, group_by, having, self.since(start), hint
+            distinct,
+            tuple(items),
+            sources,
+            where,
+            group_by,
+            having,
+            self.since(start),
+            hint,
+            qualify,
+            windows,
         )
 
     def _hint(self) -> str:
@@ -249,20 +260,6 @@ class QueryParser(ExpressionParser):
         while self.sign(TokenType.COMMA):
             keys.append(self.scalar())
         return tuple(keys)
-
-    def _order_item(self) -> OrderItem:
-        expr = self.scalar()
-        descending = self.accept("DESC")
-        if not descending:
-            self.accept("ASC")
-        nulls_first = not descending
-        if self.accept("NULLS"):
-            if not self.is_word("FIRST", "LAST"):
-                self.fail(f"NULLS must be followed by FIRST or LAST, got {self.got()}")
-            nulls_first = self.accept("FIRST")
-            if not nulls_first:
-                self.accept("LAST")
-        return OrderItem(expr, descending, nulls_first)
 
     def _limit(self) -> int:
         token = self._curr
@@ -345,6 +342,8 @@ class QueryParser(ExpressionParser):
         if self.accept("AS"):
             return self.name("a name after AS")
         if join.startswith("asof") and self.is_word("MATCH_CONDITION"):
+            return None
+        if self.is_window_clause():
             return None
         return self.maybe_name()
 

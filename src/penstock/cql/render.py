@@ -20,6 +20,7 @@ from penstock.algebra import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     Scan,
     SetOp,
@@ -33,6 +34,7 @@ from penstock.algebra import (
     update_pattern,
     walk,
 )
+from penstock.expr.frames import EVERYTHING, ORDINALS, Frame, OverCall
 from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
 from penstock.expr.types import DATE, type_name
 from penstock.model import INF, TIMESTAMP
@@ -83,6 +85,35 @@ def aggregate_text(call: AggregateCall, names: Sequence[str] | None = None) -> s
     if call.name == "count_distinct":
         return f"count(distinct {arg})"
     return f"{call.name}({arg})"
+
+
+def over_text(call: OverCall, names: Sequence[str], stamps: bool) -> str:
+    """Return a window function as text, such as ``avg(x) OVER (PARTITION BY k ROWS 9)``."""
+    args = [expr_text(a, names) for a in call.args] or (["*"] if call.name == "count" else [])
+    if call.name in ("lag", "nth_value"):
+        args.insert(1, str(call.offset))
+    nulls = " IGNORE NULLS" if call.ignore_nulls else ""
+    parts = []
+    if call.partition:
+        parts.append("PARTITION BY " + ", ".join(expr_text(k, names) for k in call.partition))
+    framed = call.name not in (*ORDINALS, "lag") and call.frame != EVERYTHING
+    if framed:
+        parts.append(_frame_text(call.frame, stamps))
+    return f"{call.name}({', '.join(args)}){nulls} OVER ({' '.join(parts)})"
+
+
+def _frame_text(frame: Frame, stamps: bool) -> str:
+    def bound(value: int | None) -> str:
+        if value == 0:
+            return "CURRENT ROW"
+        if value is None:
+            return "UNBOUNDED PRECEDING"
+        far = str(value) if frame.unit == "rows" else duration_text(value, stamps)
+        return f"{far} PRECEDING"
+
+    if frame.end == 0:
+        return f"{frame.unit.upper()} {bound(frame.start)}"
+    return f"{frame.unit.upper()} BETWEEN {bound(frame.start)} AND {bound(frame.end)}"
 
 
 def _text(expr: Expr, names: Sequence[str] | None) -> tuple[str, int]:
@@ -337,3 +368,14 @@ def _(node: ToStream) -> str:
         for slide, o in node.pulses
     )
     return f"{node.kind.upper()} at pulses {pulses}"
+
+
+@describe.register
+def _(node: Over) -> str:
+    below = node.input.schema.names
+    stamps = in_timestamps(node)
+    calls = [over_text(c, below, stamps) for c in node.calls]
+    wide = [*below, *calls]
+    pairs = zip(node.exprs, node.names, strict=True)
+    text = "Over " + ", ".join(_named(expr_text(e, wide), n) for e, n in pairs)
+    return text if node.predicate is None else f"{text} where {expr_text(node.predicate, wide)}"

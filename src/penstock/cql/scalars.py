@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from sqlglot import exp
 
@@ -20,6 +20,7 @@ from penstock.cql.source import Source
 from penstock.cql.syntax import Name, Scalar, span_of
 from penstock.cql.times import unit_microseconds
 from penstock.errors import QueryError
+from penstock.expr.frames import ORDINALS, PICKS
 from penstock.expr.functions import (
     coerce,
     is_aggregate,
@@ -64,6 +65,17 @@ OPERATORS: dict[Any, str] = {
 }
 
 
+WINDOW_FUNCTIONS = frozenset((*ORDINALS, *PICKS, "lag", "lead", "ntile"))
+"""Functions that mean nothing without OVER."""
+
+
+class Functions(Protocol):
+    """What collects the window functions of a SELECT block."""
+
+    def column(self, node: Scalar) -> Expr:
+        """Return the column that stands for a window function."""
+
+
 @dataclass
 class Aggregates:
     """The aggregates of one SELECT block, each once; they are columns from ``offset`` on."""
@@ -99,8 +111,9 @@ class ScalarBinder:
     """Binds the expressions of one place, such as WHERE or SELECT.
 
     ``aggregates`` is None where none can stand.  ``aliases`` are names of the SELECT list; they are
-    looked up after the scope, or before it when ``aliases_first``.  ``uses`` notes which position
-    each column outside of aggregates had and where it was written.
+    looked up after the scope, or before it when ``aliases_first``.  ``overs`` is None where no
+    window function can stand.  ``uses`` notes which position each column outside of aggregates had
+    and where it was written.
     """
 
     def __init__(
@@ -111,6 +124,7 @@ class ScalarBinder:
         aggregates: Aggregates | None = None,
         aliases: Mapping[str, Expr] | None = None,
         aliases_first: bool = False,
+        overs: Functions | None = None,
     ) -> None:
         self.source = source
         self.scope = scope
@@ -118,6 +132,7 @@ class ScalarBinder:
         self.aggregates = aggregates
         self.aliases = aliases or {}
         self.aliases_first = aliases_first
+        self.overs = overs
         self.uses: list[tuple[int, Scalar]] = []
         self._inside: str | None = None
 
@@ -313,8 +328,16 @@ class ScalarBinder:
 
     def _call(self, node: Scalar) -> Expr:
         name = str(node.this).lower()
+        if "over" in node.meta:
+            return self._over(name, node)
         if is_aggregate(name):
             return self._aggregate(name, node)
+        if name in WINDOW_FUNCTIONS:
+            self.source.fail(
+                f"{name.upper()} is a window function and must be followed by OVER (PARTITION BY "
+                f".. ORDER BY t)",
+                span_of(node),
+            )
         if node.meta["distinct"] or node.meta["star"] or "filter" in node.meta:
             self.source.fail(
                 f"DISTINCT, '*' and FILTER belong to aggregates, and {name} is not one",
@@ -326,6 +349,24 @@ class ScalarBinder:
         except QueryError as error:
             unknown = error.message.startswith("there is no function")
             self.source.fail(error.message, node.meta["name_span"] if unknown else span_of(node))
+
+    def _over(self, name: str, node: Scalar) -> Expr:
+        if self._inside is not None:
+            self.source.fail(
+                f"a window function cannot stand inside an aggregate ({self._inside}); compute it "
+                f"in a sub-query in FROM",
+                span_of(node),
+            )
+        if self.overs is None:
+            advice = "compute it in a sub-query in FROM"
+            if self.place in ("WHERE", "HAVING"):
+                advice = "use QUALIFY, which comes after it"
+            self.source.fail(
+                f"a window function such as {name.upper()} OVER cannot stand in {self.place}; "
+                f"{advice}",
+                span_of(node),
+            )
+        return self.overs.column(node)
 
     def _nested(self, node: Scalar) -> None:
         self.source.fail(
@@ -345,14 +386,15 @@ class ScalarBinder:
             )
         self._inside = name.upper()
         try:
-            arg = self._argument(name, node)
+            arg = self.argument(name, node)
         finally:
             self._inside = None
         with self.source.at(span_of(node)):
             call = resolve_aggregate(name, arg, bool(node.meta["distinct"]))
         return self.aggregates.column(call, label(self.source, node))
 
-    def _argument(self, name: str, node: Scalar) -> Expr | None:
+    def argument(self, name: str, node: Scalar) -> Expr | None:
+        """Return the argument of an aggregate, null where its FILTER does not hold."""
         if not node.meta["star"] and len(node.expressions) != 1:
             self.source.fail(
                 f"{name.upper()} must have one argument, got {len(node.expressions)}", span_of(node)

@@ -3,6 +3,7 @@
 FROM items and WHERE -> joins (`penstock.cql.joining`)
 GROUP BY, HAVING     -> Aggregate, Filter (`penstock.cql.grouping`)
 SELECT               -> Project; none when it would change nothing
+f(..) OVER, QUALIFY  -> Over (`penstock.cql.over`)
 DISTINCT             -> Distinct
 ORDER BY .. LIMIT    -> TopK
 """
@@ -19,7 +20,9 @@ from penstock.algebra import Aggregate, Distinct, Filter, Node, Project, SortKey
 from penstock.cql.asof import AsofBinder
 from penstock.cql.chains import Chain
 from penstock.cql.grouping import Stray, after_grouping, over_outputs
-from penstock.cql.joining import conjuncts, hinted
+from penstock.cql.joining import all_of, conjuncts, hinted
+from penstock.cql.newest import NUMBER_SHOWN, push_bound
+from penstock.cql.over import Overs
 from penstock.cql.scalars import Aggregates, ScalarBinder, label
 from penstock.cql.scope import Scope, ScopeColumn
 from penstock.cql.source import Source
@@ -70,6 +73,9 @@ class Queries(Protocol):
 
     is_once: bool
 
+    deferred: dict[str, Query]
+    """Named queries that number rows from the newest back: bound where they are read."""
+
     def item(self, item: FromItem) -> tuple[str, Node]:
         """Bind an item of FROM: return its qualifier and its plan."""
 
@@ -94,7 +100,7 @@ class SelectBinder:
         open: bool = False,
     ) -> None:
         self.source = source
-        self.block = block
+        self.block = block = push_bound(source, block, queries.deferred)
         self.queries = queries
         self.around = around
         self.open = open
@@ -104,12 +110,14 @@ class SelectBinder:
         self.node = hinted(self.node, block.hint)
         self.inputs = len(self.node.schema)
         self.aggregates = Aggregates(self.inputs)
+        windows = {name.text.lower(): window for name, window in block.windows}
+        self.overs = Overs(source, self.node, self.scope, windows)
         self.aliases: dict[str, Expr] = {}
 
     def partners(self) -> Partners | None:
         """Return the block as a sub-query of WHERE; None if it aggregates."""
         outputs = [bound for item in self.block.items for bound in self._outputs(item)]
-        if self.aggregates.calls:
+        if self.aggregates.calls or self.overs.found or self.block.qualify is not None:
             return None
         values = tuple(o.expr for o in outputs)
         return Partners(self.node, values, tuple(self.conditions), tuple(self.facts))
@@ -122,7 +130,12 @@ class SelectBinder:
         having = None
         if block.having is not None:
             having = self._bound(block.having, "HAVING", condition=True)
+        qualify = None
+        if block.qualify is not None:
+            qualify = self._bound(block.qualify, "QUALIFY", condition=True)
         ordered = [self._order_key(item, outputs) for item in order]
+        if self.overs.found or qualify is not None:
+            return self._over(outputs, qualify, order, ordered, limit)
         node = self.node
         if block.group_by is not None or having is not None or self.aggregates.calls:
             node = self._aggregate(keys)
@@ -132,11 +145,57 @@ class SelectBinder:
                 node = Filter(node, self._carried(having, keys).expr)
         return self._select(node, outputs, order, ordered, limit)
 
+    def _over(
+        self,
+        outputs: list[_Bound],
+        qualify: _Bound | None,
+        order: tuple[OrderItem, ...],
+        ordered: list[_Bound],
+        limit: int | None,
+    ) -> Node:
+        """Return a block with window functions: a stream, unless it says what makes a relation."""
+        block, overs = self.block, self.overs
+        if not overs.found:
+            assert block.qualify is not None
+            self.source.fail(
+                "QUALIFY must use a window function, f(..) OVER (..); use WHERE or HAVING",
+                span_of(block.qualify),
+            )
+        if block.group_by is not None or block.having is not None or self.aggregates.calls:
+            self.source.refuse(
+                "window functions and GROUP BY cannot stand in one SELECT; put the aggregates into "
+                "ISTREAM (SELECT .. GROUP BY ..) in FROM",
+                overs.found[0].span,
+            )
+        condition = None if qualify is None else qualify.expr
+        newest = overs.newest(condition)
+        if newest is not None:
+            for bound in [*outputs, *ordered]:
+                if newest.most > 1 and newest.number in columns_of(bound.expr):
+                    self.source.refuse(NUMBER_SHOWN, bound.span)
+            node = newest.node
+            if newest.rest:
+                node = Filter(node, all_of(newest.rest))
+            return self._select(node, outputs, order, ordered, limit)
+        if not block.distinct and limit is None:
+            exprs, names = [o.expr for o in outputs], [o.name for o in outputs]
+            return overs.plan(exprs, names, condition)
+        node = overs.everything()
+        if condition is not None:
+            node = Filter(node, condition)
+        return self._select(node, outputs, order, ordered, limit)
+
     def _bound(
         self, node: Scalar, place: str, condition: bool = False, aliases_first: bool = False
     ) -> _Bound:
         binder = ScalarBinder(
-            self.source, self.scope, place, self.aggregates, self.aliases, aliases_first
+            self.source,
+            self.scope,
+            place,
+            self.aggregates,
+            self.aliases,
+            aliases_first,
+            None if place == "HAVING" else self.overs,
         )
         expr = binder.condition(node) if condition else binder.bind(node)
         return _Bound(expr, span_of(node), binder.uses)

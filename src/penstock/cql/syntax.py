@@ -124,6 +124,36 @@ class OrderItem:
 
 
 @dataclass(frozen=True)
+class FrameBound:
+    """One end of a frame: ``kind`` is current, preceding or following; no value is UNBOUNDED."""
+
+    kind: str
+    value: Duration | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class FrameSyntax:
+    """``ROWS`` or ``RANGE BETWEEN start AND end``; ``unit`` in lower case."""
+
+    unit: str
+    start: FrameBound
+    end: FrameBound
+    span: Span
+
+
+@dataclass(frozen=True)
+class OverSyntax:
+    """What stands behind OVER, or a named window; ``base`` is the named window it begins with."""
+
+    base: Name | None
+    partition: tuple[Scalar, ...]
+    order: tuple[OrderItem, ...]
+    frame: FrameSyntax | None
+    span: Span
+
+
+@dataclass(frozen=True)
 class SelectQuery:
     """One SELECT block."""
 
@@ -135,6 +165,8 @@ class SelectQuery:
     having: Scalar | None
     span: Span
     hint: str = ""
+    qualify: Scalar | None = None
+    windows: tuple[tuple[Name, OverSyntax], ...] = ()
 
 
 @dataclass(frozen=True)

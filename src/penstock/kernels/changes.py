@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.keys import Keys, codes, hash_columns
-from penstock.model import I64, U64, Batch, Ends, Mask
+from penstock.model import I64, U64, Batch, Ends, Mask, to_numpy
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """An odd number that spreads small differences over the upper bits of a product."""
@@ -39,6 +39,20 @@ def net_changes(born: Batch, died: Batch) -> tuple[Mask, Mask]:
             deaths.end,
         )
     return stay_born, stay_dead
+
+
+def lasting(changes: Batch) -> Batch:
+    """Strike out the births and deaths of equal values whatever their times.
+
+    The last column is the sign.  What remains is the difference between the first and the last
+    bag.
+    """
+    sign = to_numpy(changes.columns[-1])
+    born, died = np.flatnonzero(sign > 0), np.flatnonzero(sign < 0)
+    keys = hash_columns(changes.columns[:-1], len(changes))
+    zeros = np.zeros(len(changes), np.int64)
+    birth, death = cancel(keys.take(born), zeros[born], keys.take(died), zeros[died])
+    return changes.take(np.concatenate([born[birth], died[death]]))
 
 
 def shared_times(birth: I64, death: I64) -> tuple[Mask, Mask]:

@@ -234,7 +234,8 @@ def unpack(column: pa.Array) -> Digits:
     bins = (words >> 32) - 512
     digit = (words << 32) >> 32
     result: Digits = {}
-    for bin_ in np.unique(bins).tolist():
+    lowest = int(bins.min(initial=0))
+    for bin_ in (np.flatnonzero(np.bincount(bins - lowest)) + lowest).tolist():
         mine = bins == bin_
         result[bin_] = np.zeros(rows, np.int64)
         result[bin_][row[mine]] = digit[mine]

@@ -37,6 +37,9 @@ class Keys:
     def take(self, index: I64) -> Keys:
         return Keys(self.high[index], self.low[index])
 
+    def slice(self, first: int, last: int) -> Keys:
+        return Keys(self.high[first:last], self.low[first:last])
+
     def shard(self, shards: int) -> I64:
         """Return the shard of each key."""
         return (self.low % np.uint64(shards)).astype(np.int64)

@@ -12,7 +12,8 @@ Neighbouring steps with equal results are joined, also across slices: the first 
 the one before the slice, whose results follow from the state.  The last row of a group is open:
 its holder is told in the slice in which the result changes.
 
-Of a live row only its key's hash and its arguments are kept (`Lifetimes`).  With ``panes``, rows
+Of a live row only its key's hash and its arguments are kept (`Lifetimes`); nothing of it where
+negative tuples bring it back when it dies.  With ``panes``, rows
 of one group, start and end, as windows with SLIDE make them, are first added up to one partial
 row, whose exact digits, counts and extremes stand in the place of values.  Results are the same
 bits."""
@@ -31,13 +32,14 @@ from penstock.errors import NotSupportedError
 from penstock.expr.arrow import evaluate
 from penstock.expr.nodes import AggregateCall, Cast, Expr
 from penstock.kernels import exact
+from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import Steps, group_codes, integers, key_codes, order_events
 from penstock.kernels.exact import PACKED, Digits
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.measures import Extreme, Measure, numbers, result, validity
 from penstock.kernels.steps import group_starts
 from penstock.kernels.sweep import NONE, ordered, ordered_type, range_minimum, ranks
-from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
+from penstock.model import I64, INF, Batch, Deaths, Ends, Mask, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.runs.extremes import Extremes
 from penstock.runs.keyed import KeyedState
@@ -92,6 +94,8 @@ class _Work:
 
 class AggregateOperator(SlicedOperator):
     """Aggregates per group; with no keys, the global aggregate, which must run in one shard."""
+
+    reads_deaths = True
 
     def __init__(
         self,
@@ -202,14 +206,18 @@ class AggregateOperator(SlicedOperator):
         self, rows: list[Batch], ends: list[Ends], since: int, until: int
     ) -> Iterator[Batch | Ends]:
         batch, told = rows[0], ends[0]
-        end = np.minimum(batch.end, told.lookup(batch.holder)) if len(told) else batch.end
-        real = batch.start < end
-        if not real.all():
-            batch = batch.take(real)
+        if isinstance(told, Deaths):
+            batch, new = Batch.concat([batch, told.died()]), len(batch)
+        else:
+            batch = without_ghosts(batch, told)
         columns = [evaluate(k, batch.columns, len(batch)) for k in self._keys]
         code, keys, values = group_codes(columns, len(batch))
         births, code = self._stored(batch, code, keys)
-        deaths = self._live.turn(births, told, until)
+        if isinstance(told, Deaths):
+            births, deaths = births.slice(0, new), births.slice(new, len(births))
+            code = code[:new]
+        else:
+            deaths = self._live.turn(births, told, until)
         if len(births) + len(deaths) == 0:
             return
         if self._keys:

@@ -5,24 +5,26 @@ A sliced operator waits until the heartbeat of *all* its ports has passed from `
 ``until``; then `slice` sees every row with ``since <= start < until`` and every told end in that
 range, and what it emits about that range is final.  Rows and ends at or above ``until`` wait in its
 state. So an answer cannot depend on where batches were cut.
+
+Negative tuples reach `slice` as ends.  An operator that ``reads_deaths`` also gets the rows that
+died, as `Deaths`: it needs no memory of what is alive.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.config import Config
-from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Heartbeat, Message
+from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends, Heartbeat, Message
+from penstock.runs.lifetimes import ORIGIN
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
-
-_HOLDER_BITS = 40
 
 
 @dataclass
@@ -50,18 +52,23 @@ class Context:
         """Return ``count`` holder numbers never used before, ascending."""
         used = self.state.numbers.get("holders", 0)
         self.state.numbers["holders"] = used + count
-        base = ((self.node + 1) << (_HOLDER_BITS + 10)) | (self.shard << _HOLDER_BITS)
+        base = ((self.node + 1) << (ORIGIN + 10)) | (self.shard << ORIGIN)
         return np.arange(base + used + 1, base + used + 1 + count, dtype=np.int64)
 
 
 class Operator(ABC):
     """Four methods: open, receive, close, and the number of ports.
 
-    ``rowwise``: a row in, at most one row out, with the same validity.
+    ``rowwise``: a row in, at most one row out, with the same validity.  ``holders`` says whether
+    the operator ``makes`` holders of its own, ``passes`` those of its inputs on, makes them only
+    where an input has them (``combines``), or has ``none`` on its rows.  ``ends_rows``: it decides
+    when its rows end, so that they need new signs where negative tuples are used.
     """
 
     ports: int = 1
     rowwise: bool = False
+    holders: str = "makes"
+    ends_rows: bool = True
 
     def open(self, context: Context) -> None:
         """Start a micro-batch. The default keeps the context."""
@@ -76,7 +83,12 @@ class Operator(ABC):
 
 
 class SlicedOperator(Operator):
-    """The base of operators with state. Subclasses implement `load`, `slice` and `save`."""
+    """The base of operators with state. Subclasses implement `load`, `slice` and `save`.
+
+    ``negative``: rows and their ends come as negative tuples.
+    """
+
+    reads_deaths: bool = False
 
     def __init__(self, input_types: Sequence[Sequence[pa.DataType]]) -> None:
         self.ports = len(input_types)
@@ -85,8 +97,10 @@ class SlicedOperator(Operator):
     def open(self, context: Context) -> None:
         super().open(context)
         state = context.state
+        self.negative = context.settings["lifetime"] == "negative"
         self._rows: list[list[Batch]] = [[] for _ in range(self.ports)]
         self._ends: list[list[Ends]] = [[] for _ in range(self.ports)]
+        self._minus: list[list[Batch]] = [[] for _ in range(self.ports)]
         for port in range(self.ports):
             for run in state.runs(f"waiting.{port}"):
                 self._rows[port].append(Batch.from_table(run.table()))
@@ -95,6 +109,8 @@ class SlicedOperator(Operator):
                 self._ends[port].append(
                     Ends(table.column("holder").to_numpy(), table.column("end").to_numpy())
                 )
+            for run in state.runs(f"minus.{port}"):
+                self._minus[port].append(replace(Batch.from_table(run.table()), minus=True))
         self._beats = [state.numbers.get(f"heartbeat.{p}", MIN_TIME) for p in range(self.ports)]
         self.since = state.numbers.get("since", MIN_TIME)
         self._changed = [False] * self.ports
@@ -102,9 +118,12 @@ class SlicedOperator(Operator):
 
     def receive(self, port: int, message: Message) -> Iterator[Message]:
         if isinstance(message, Batch):
-            if len(message):
-                self._rows[port].append(message)
-                self._changed[port] = True
+            if message.minus and not self.reads_deaths:
+                message = Deaths.brought(message)
+                self._ends[port].append(Ends(message.holder, message.end))
+            elif len(message):
+                (self._minus if message.minus else self._rows)[port].append(message)
+            self._changed[port] = True
             return
         if isinstance(message, Ends):
             if len(message):
@@ -125,6 +144,8 @@ class SlicedOperator(Operator):
             told, later = Ends.concat(self._ends[p]).split(until)
             if len(told) and rest.holder.any():  # told before it starts: a ghost
                 rest = rest.take(told.lookup(rest.holder) == INF)
+            if self.reads_deaths and self.negative:
+                told = self._told_by_rows(p, until)
             ends.append(told)
             self._rows[p] = [rest] if len(rest) else []
             self._ends[p] = [later] if len(later) else []
@@ -132,6 +153,14 @@ class SlicedOperator(Operator):
         yield from self.slice(rows, ends, self.since, until)
         self.since = until
         yield Heartbeat(until)
+
+    def _told_by_rows(self, port: int, until: int) -> Deaths:
+        """Return what the negative tuples below ``until`` tell; the others wait."""
+        rows = Batch.concat(self._minus[port] or [Batch.empty(self.input_types[port])])
+        below = (rows.end < until) | (until == INF)
+        later = rows.take(~below)
+        self._minus[port] = [later] if len(later) else []
+        return Deaths.brought(rows.take(below))
 
     def close(self) -> None:
         state = self.context.state
@@ -145,6 +174,9 @@ class SlicedOperator(Operator):
                 state.append(f"waiting.{port}", Batch.concat(self._rows[port]).to_table())
             ends = Ends.concat(self._ends[port])
             state.append(f"ends.{port}", pa.table({"holder": ends.holder, "end": ends.end}))
+            state.drop(f"minus.{port}")
+            if self._minus[port]:
+                state.append(f"minus.{port}", Batch.concat(self._minus[port]).to_table())
         state.numbers["since"] = self.since
         self.save()
 

@@ -19,6 +19,8 @@ from penstock.runs.bags import Bags
 class DistinctOperator(SlicedOperator):
     """The values of the input without their copies."""
 
+    reads_deaths = True
+
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         super().__init__([types])
 

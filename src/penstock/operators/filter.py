@@ -14,6 +14,8 @@ class FilterOperator(Operator):
     """Keeps the rows whose predicate is true (neither false nor null)."""
 
     rowwise = True
+    holders = "passes"
+    ends_rows = False
 
     def __init__(self, predicate: Expr) -> None:
         self.predicate = predicate

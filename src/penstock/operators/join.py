@@ -23,7 +23,8 @@ Told ends are passed on for the rows that share holders with the input.
 Variants [B 5.2].  When one input runs ahead of the other, either its rows wait until the other has
 caught up (*input*), or they are joined with whatever has arrived and the results wait until they
 are final (*output*).  Both give the same rows; the second costs more where a row has many partners,
-and less where it has few.  A join that decides by itself counts rows and results.
+and less where it has few.  A join that decides by itself counts rows and results, and the rows
+that were still ahead when the last batch ended: within a batch one port always comes first.
 
 A side is stored only as long as the other one can still bring rows: once a port has reached the
 end of time and nothing of it waits, the rows of the other port pass through without leaving state.
@@ -72,6 +73,8 @@ class JoinOperator(SlicedOperator):
     place only finds candidates, and the residual says everything.
     """
 
+    holders = "combines"
+
     def __init__(
         self,
         left_types: Sequence[pa.DataType],
@@ -107,10 +110,14 @@ class JoinOperator(SlicedOperator):
         )
         self._children = Children(state, "children", merging)
         self._static = max(self.context.tables, default=None)
+        self._arrived: list[I64] = []
         self._memory = self.context.settings["join.memory"]
         self._table = TableRows(state, "later", self._memory // _TABLE_RUN, self._store)
 
     def save(self) -> None:
+        if self._arrived:
+            ahead = sum(int((start >= self.since).sum()) for start in self._arrived)
+            self.context.state.numbers["ahead"] = ahead
         self._table.flush()
         for shelf in (*self._sides, self._children, self._pending):
             shelf.save()
@@ -119,6 +126,8 @@ class JoinOperator(SlicedOperator):
         if port == self._static and isinstance(message, Batch):
             self._table.add(message)
             return
+        if isinstance(message, Batch) and not message.minus:
+            self._arrived.append(message.start)
         if isinstance(message, Heartbeat):
             self._table.flush()
         if not isinstance(message, Heartbeat) or not self._on_arrival():
@@ -146,9 +155,8 @@ class JoinOperator(SlicedOperator):
         chosen = self.context.settings["join.buffer"]
         if chosen != "auto":
             return bool(chosen == "output")
-        until, numbers = min(self._beats), self.context.state.numbers
-        ahead = sum(int((rows.start >= until).sum()) for some in self._rows for rows in some)
-        if ahead < _WORTH_JOINING:
+        numbers = self.context.state.numbers
+        if numbers.get("ahead", 0) < _WORTH_JOINING:
             return False
         return 2 * numbers.get("results", 0) < numbers.get("rows", 0)
 

@@ -124,6 +124,8 @@ class MergeJoin(Operator):
     over the columns of all inputs, one after another.
     """
 
+    holders = "none"
+
     def __init__(
         self,
         input_types: Sequence[Sequence[pa.DataType]],

@@ -67,6 +67,8 @@ class MultiJoinOperator(SlicedOperator):
     this order, and equal keys need no condition.  ``output`` are the columns of a result.
     """
 
+    holders = "combines"
+
     def __init__(
         self,
         input_types: Sequence[Sequence[pa.DataType]],

@@ -7,12 +7,15 @@
   born and die at one instant cancel.  A row that is valid for ever has no death;
 * ``view``: the snapshot at ``as_of = min(until - 1, now)``, whole, whenever that instant moves on.
   All shards have the same heartbeat, so together their parts are the whole view;
+* ``delta``: the same views as differences: the rows that came and went, with their sign, from the
+  instant ``before`` to ``as_of``.  The first one is a whole view, ``before`` is None;
 * ``kept``: nothing leaves.  The rows stay in the state, for questions about any instant from
   ``low`` on, which is ``keep`` behind the last final instant of the slowest kept relation.  So all
   of them can be asked about one instant together.
 
-The first two cost what they emit, the log keeps the mortal rows by their ends, the view and the
-kept relation all rows (`penstock.runs.kept`).
+The first two cost what they emit; the log and the delta keep the mortal rows by their ends, the
+view and the kept relation all rows (`penstock.runs.kept`).  Negative tuples bring every row back
+when it dies: then only the last two keep any.
 """
 
 from __future__ import annotations
@@ -23,23 +26,29 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InternalError
-from penstock.kernels.changes import net_changes, without_ghosts
-from penstock.model import I64, INF, MIN_TIME, Batch, Ends
+from penstock.kernels.changes import lasting, net_changes, without_ghosts
+from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends
 from penstock.operators.base import SlicedOperator
 from penstock.runs.kept import Kept
 from penstock.runs.lifetimes import Lifetimes
 
-MODES = ("stream", "intervals", "log", "view", "kept")
+MODES = ("stream", "intervals", "log", "view", "delta", "kept")
 HELD = "live"
 """The name under which a view or a kept relation holds its rows."""
 
 
 class OutputOperator(SlicedOperator):
-    """Delivers in one of `MODES`. ``as_of`` is the instant that the last view shows.
+    """Delivers in one of `MODES`.
+
+    ``as_of`` is the instant that the last view shows, ``before`` the one that was shown before it.
 
     ``keep`` is for how long a kept relation can be asked about the past, ``timestamps`` whether
     its time is counted in timestamps.
     """
+
+    reads_deaths = True
+    holders = "none"
+    ends_rows = False
 
     def __init__(
         self,
@@ -53,6 +62,7 @@ class OutputOperator(SlicedOperator):
             raise InternalError(f"an output's mode is one of {', '.join(MODES)}, got {mode!r}")
         self.mode = mode
         self.as_of = MIN_TIME
+        self.before: int | None = None
         self.timestamps = timestamps
         self._keep = keep
         self._types = tuple(types)
@@ -82,43 +92,48 @@ class OutputOperator(SlicedOperator):
         if self.mode == "intervals":
             yield from self._intervals(born, ends[0], until)
         elif self.mode == "log":
-            yield from self._log(born, ends[0], until)
+            changes = self._changes(born, ends[0], until)
+            if len(changes):
+                yield changes
         elif self.mode == "view":
             yield from self._view(born, ends[0], since, until)
+        elif self.mode == "delta":
+            yield from self._delta(born, ends[0], since, until)
         else:
             self._hold(born, ends[0], until)
 
     def _intervals(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
         held = born.holder != 0
-        parts = [born.take(~held)] if len(born) else []
-        parts.append(self._lives.turn(born.take(held), ends, until))
-        if until == INF:
-            parts.append(self._lives.live())
+        parts = [born.take(~held)] if not held.all() else []
+        if isinstance(ends, Deaths):
+            parts.append(ends.rows)
+        else:
+            parts.append(self._lives.turn(born.take(held), ends, until))
+            if until == INF:
+                parts.append(self._lives.live())
         rows = Batch.concat(parts)
         if len(rows):
             yield Batch(rows.columns, rows.start, rows.end, np.zeros(len(rows), np.int64))
 
-    def _log(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
-        died = self._lives.turn(born, ends, until)
+    def _changes(self, born: Batch, ends: Ends, until: int) -> Batch:
+        """Return births and deaths at their times, with their sign as the last column."""
+        died = self._died(born, ends, until)
         birth, death = net_changes(born, died)
         born, died = born.take(birth), died.take(death)
-        if len(born) + len(died) == 0:
-            return
         changes = Batch.concat([_timed(born, born.start), _timed(died, died.end)])
         sign = np.repeat(np.array([1, -1], np.int8), (len(born), len(died)))
-        yield changes.with_columns((*changes.columns, pa.array(sign)))
+        return changes.with_columns((*changes.columns, pa.array(sign)))
+
+    def _died(self, born: Batch, ends: Ends, until: int) -> Batch:
+        return ends.died() if isinstance(ends, Deaths) else self._lives.turn(born, ends, until)
 
     def _view(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
-        numbers = self.context.state.numbers
-        numbers["newest"] = self.context.now
-        as_of = min(until - 1, self.context.now)
-        if as_of <= self.as_of and "as_of" in numbers:  # that instant was final when it was shown
-            self._kept.turn(born, ends, until, self.as_of)
-            return
-        self.as_of = numbers["as_of"] = max(as_of, since - 1, MIN_TIME)
+        moves = self._moves(since, until)
+        self.context.state.numbers["newest"] = self.context.now
         self._kept.turn(born, ends, until, self.as_of)
-        shown = self._kept.snapshot(self.as_of)
-        yield _timed(shown, shown.start)
+        if moves:
+            shown = self._kept.snapshot(self.as_of)
+            yield _timed(shown, shown.start)
 
     def _hold(self, born: Batch, ends: Ends, until: int) -> None:
         now, slowest = self.context.now, self.context.slowest
@@ -126,6 +141,29 @@ class OutputOperator(SlicedOperator):
         last = min(until, slowest) - 1
         low = min(last, now) - self._keep if self._keep < INF else MIN_TIME
         self._kept.turn(born, ends, until, max(low, MIN_TIME))
+
+    def _delta(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
+        """Changes above the instant that is shown wait for their turn."""
+        state = self.context.state
+        waiting = [Batch.from_table(run.table()) for run in state.runs("unshown")]
+        changes = Batch.concat([self._changes(born, ends, until), *waiting])
+        moves = self._moves(since, until)
+        due = changes.start <= self.as_of if moves else np.zeros(len(changes), bool)
+        state.drop("unshown")
+        if until < INF:  # nothing is shown after the end
+            state.append("unshown", changes.take(~due).to_table())
+        if moves:
+            yield lasting(changes.take(due))
+
+    def _moves(self, since: int, until: int) -> bool:
+        """Move on to the instant that a view shows; False when it was shown already."""
+        numbers = self.context.state.numbers
+        as_of = min(until - 1, self.context.now)
+        if as_of <= self.as_of and "as_of" in numbers:
+            return False  # that instant was final when it was shown
+        self.before = numbers.get("as_of")
+        self.as_of = numbers["as_of"] = max(as_of, since - 1, MIN_TIME)
+        return True
 
 
 def _timed(rows: Batch, time: I64) -> Batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from penstock.expr.arrow import evaluate
 from penstock.expr.nodes import Expr
@@ -13,16 +14,21 @@ from penstock.operators.base import Operator
 class ProjectOperator(Operator):
     """Computes each output column as an expression over the input's columns.
 
-    The result is a derived stream or relation, so the arrival number is dropped.
+    The result is a derived stream or relation, so the arrival number is dropped, unless it is to be
+    kept because the elements are still those of the stream.
     """
 
     rowwise = True
+    holders = "passes"
+    ends_rows = False
 
-    def __init__(self, exprs: tuple[Expr, ...]) -> None:
+    def __init__(self, exprs: tuple[Expr, ...], keep_arrival: bool = False) -> None:
         self.exprs = exprs
+        self.keep_arrival = keep_arrival
 
     def receive(self, port: int, message: Message) -> Iterator[Message]:
         if isinstance(message, Batch):
             columns = tuple(evaluate(e, message.columns, len(message)) for e in self.exprs)
-            message = Batch(columns, message.start, message.end, message.holder)
+            seq = message.seq if self.keep_arrival else None
+            message = replace(message, columns=columns, seq=seq)
         yield message

@@ -23,6 +23,9 @@ number:
 
 The cost of a slice follows its rows and their groups; N does not matter.
 
+Without groups, and with M = 1 and no RANGE, not even stretches are needed: every element draws a
+holder, whether it uses it or not, so the holder of element i follows from i.
+
 With ``RANGE T`` as well, an element's own bound ``s + T`` is the end of its row, and the holder
 can only make it earlier; a row whose bound is not above the heartbeat is determined.
 """
@@ -122,6 +125,9 @@ class RowWindowOperator(SlicedOperator):
             batch = batch.take(batch.start >= self.spec.origin)
         if len(batch) == 0:
             return
+        if self._in_a_line():
+            yield from self._line(batch, until)
+            return
         groups = self._arrange(batch)
         told = self._tell(groups, since)
         if len(told):
@@ -139,6 +145,40 @@ class RowWindowOperator(SlicedOperator):
             if chosen:
                 self._merge(name, runs[chosen[0] : chosen[1]])
         self._counts.save()
+
+    def _in_a_line(self) -> bool:
+        """Whether element i has the i-th holder of this operator."""
+        spec, numbers = self.spec, self.context.state.numbers
+        plain = not spec.partition_by and self._block == 1 and spec.range is None
+        return plain and numbers.get("holders", 0) == numbers.get("count", 0)
+
+    def _line(self, batch: Batch, until: int) -> Iterator[Batch | Ends]:
+        """Work off a slice of the plain window: the last N elements of all."""
+        state, size = self.context.state, len(batch)
+        seen = state.numbers.get("count", 0)
+        order = time_order(batch.start, batch.seq, batch.columns)
+        time = batch.start if order is None else batch.start[order]
+        holder = self.context.new_holders(size)
+        state.numbers["count"] = seen + size
+        for run in state.runs(_STRETCHES):
+            state.replace(_STRETCHES, [run], None)
+        old = min(self._blocks, seen)  # elements of earlier slices that are in the window
+        ended = min(size - (self._blocks - old), old)
+        if ended > 0:
+            begin = int(holder[0]) - old
+            at = self._blocks - old
+            yield Ends(np.arange(begin, begin + ended), time[at : at + ended])
+        end = np.full(size, INF, np.int64)
+        closed = max(size - self._blocks, 0)
+        end[:closed] = time[size - closed :]
+        holder[:closed] = 0
+        if until == INF:  # nothing can come that would end them
+            holder[:] = 0
+        if order is not None:
+            end, holder = _put_back(end, order), _put_back(holder, order)
+        stamped = Batch(batch.columns, batch.start, end, holder).drop_ghosts()
+        if len(stamped):
+            yield stamped
 
     # The slice, step by step
 

@@ -24,6 +24,8 @@ from penstock.runs.bags import Bags
 class SetOperator(SlicedOperator):
     """``kind`` is 'intersect' or 'except'; ``all`` keeps copies."""
 
+    reads_deaths = True
+
     def __init__(self, types: Sequence[pa.DataType], kind: str, all: bool) -> None:
         super().__init__([types, types])
         if (kind, all) not in _ARITHMETIC:

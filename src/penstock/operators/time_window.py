@@ -27,6 +27,8 @@ from penstock.windows import WindowSpec, plus
 class TimeWindowOperator(Operator):
     """Stamps stream elements with their validity in a window by time."""
 
+    holders = "none"
+
     def __init__(self, spec: WindowSpec) -> None:
         self.spec = spec
 

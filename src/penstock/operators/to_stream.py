@@ -2,7 +2,8 @@
 
 * ISTREAM and DSTREAM: births and deaths of equal values at one instant cancel
   (`kernels.changes`); what remains of the births or of the deaths is the stream.  ISTREAM keeps
-  only the hashes of live rows, DSTREAM their values; rows that never die are not kept.
+  only the hashes of live rows, DSTREAM their values; rows that never die are not kept, and none
+  where negative tuples bring them back when they die.
 * RSTREAM with pulses: the snapshot at each pulse.  The pulses of a row are an arithmetic
   progression, so nothing is enumerated but the output.  Pulses that two series share count once.
 * RSTREAM without pulses: the snapshot at each instant whose net change is not empty.
@@ -25,7 +26,7 @@ from penstock.errors import InternalError
 from penstock.kernels.changes import cancel, net_changes, shared_times, without_ghosts
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.steps import group_starts
-from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, to_numpy
+from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.runs.lifetimes import Lifetimes
 
@@ -34,6 +35,10 @@ _LANES = (pa.uint64(), pa.uint64())
 
 class ToStreamOperator(SlicedOperator):
     """``kind`` is istream, dstream or rstream; ``pulses`` of an rstream are ``(slide, origin)``."""
+
+    reads_deaths = True
+    holders = "none"
+    ends_rows = False
 
     def __init__(
         self,
@@ -75,6 +80,11 @@ class ToStreamOperator(SlicedOperator):
             yield from self._at_changes(born, ends[0], until)
 
     def _births(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
+        if isinstance(ends, Deaths):
+            stay, _ = net_changes(born, ends.died())
+            if stay.any():
+                yield _elements(born.take(stay), born.start[stay])
+            return
         mortal = (born.end < INF) | (born.holder != 0)
         lanes, keys = Batch.empty(_LANES), None
         if mortal.any():
@@ -95,7 +105,7 @@ class ToStreamOperator(SlicedOperator):
             yield _elements(born, born.start)
 
     def _deaths(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
-        died = self._lives.turn(born, ends, until)
+        died = ends.died() if isinstance(ends, Deaths) else self._lives.turn(born, ends, until)
         _, stay = net_changes(born, died)
         died = died.take(stay)
         if len(died):

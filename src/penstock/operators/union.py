@@ -7,6 +7,7 @@ state. Each heartbeat that comes is answered, though the least may not have grow
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from penstock.model import MIN_TIME, Batch, Heartbeat, Message
 from penstock.operators.base import Context, Operator
@@ -14,6 +15,9 @@ from penstock.operators.base import Context, Operator
 
 class UnionOperator(Operator):
     """Puts ``ports`` inputs into one output."""
+
+    holders = "passes"
+    ends_rows = False
 
     def __init__(self, ports: int) -> None:
         self.ports = ports
@@ -41,4 +45,4 @@ class UnionOperator(Operator):
 
 def _without_arrival(rows: Batch) -> Batch:
     """Arrival numbers of different streams cannot be compared."""
-    return Batch(rows.columns, rows.start, rows.end, rows.holder)
+    return replace(rows, seq=None)

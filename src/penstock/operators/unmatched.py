@@ -27,7 +27,7 @@ import pyarrow as pa
 from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import Steps, integers, match_copies, order_events
 from penstock.kernels.keys import Keys
-from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
+from penstock.model import I64, INF, Batch, Deaths, Ends, Mask, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
@@ -45,6 +45,8 @@ class UnmatchedOperator(SlicedOperator):
 
     ``types`` are those of the rows without the number; so is the output.
     """
+
+    reads_deaths = True
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         super().__init__(((*types, _NUMBER), (_NUMBER,)))
@@ -66,9 +68,14 @@ class UnmatchedOperator(SlicedOperator):
         self, rows: list[Batch], ends: list[Ends], since: int, until: int
     ) -> Iterator[Batch | Ends]:
         new, pairs = (without_ghosts(r, e) for r, e in zip(rows, ends, strict=True))
-        held = pa.array(new.holder != 0)
-        gone = self._rows_alive.turn(new.with_columns((new.columns[-1], held)), ends[0], until)
-        parted = self._pairs_alive.turn(pairs, ends[1], until)
+        if isinstance(ends[0], Deaths):
+            gone = _followed(ends[0].died())
+        else:
+            gone = self._rows_alive.turn(_followed(new), ends[0], until)
+        if isinstance(ends[1], Deaths):
+            parted = ends[1].died()
+        else:
+            parted = self._pairs_alive.turn(pairs, ends[1], until)
         parts = (new.columns[-1], pairs.columns[0], gone.columns[0], parted.columns[0])
         numbers, code = _dense(np.concatenate([to_numpy(c) for c in parts]))
         if len(numbers) == 0:
@@ -177,6 +184,11 @@ class UnmatchedOperator(SlicedOperator):
         index = pa.array(at)
         taken = [c.take(index) for c in columns]
         return tuple(taken[:-1]), to_numpy(taken[-1])
+
+
+def _followed(rows: Batch) -> Batch:
+    """Return of rows what is kept until they die: their number, and whether they have a holder."""
+    return rows.with_columns((rows.columns[-1], pa.array(rows.holder != 0)))
 
 
 def _running(steps: Steps, before: I64, changes: Sequence[int], sizes: Sequence[int]) -> I64:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.expr import nodes as expr
+from penstock.expr.frames import OverCall
 from penstock.expr.nodes import Expr
 from penstock.model import Field, Schema
 
@@ -51,11 +52,24 @@ def canonical(node: Node) -> Node:
                 aggregates=calls,
                 names=tuple(f"c{i}" for i in range(len(node.names))),
             )
+        case algebra.Over():
+            return replace(
+                node,
+                calls=tuple(_nameless_call(c) for c in node.calls),
+                predicate=None if node.predicate is None else _nameless(node.predicate),
+                exprs=tuple(_nameless(e) for e in node.exprs),
+                names=tuple(f"c{i}" for i in range(len(node.names))),
+            )
         case algebra.TopK():
             return replace(
                 node, order=tuple(replace(k, expr=_nameless(k.expr)) for k in node.order)
             )
     return node
+
+
+def _nameless_call(call: OverCall) -> OverCall:
+    args, keys = (tuple(_nameless(e) for e in part) for part in (call.args, call.partition))
+    return replace(call, args=args, partition=keys)
 
 
 def _nameless(expression: Expr) -> Expr:

@@ -67,6 +67,8 @@ def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tupl
             narrow_keys = tuple(shift(k, places) for k in keys)
             group = replace(node, input=new, keys=narrow_keys, aggregates=narrow_calls)
             return group, {i: i for i in range(len(node.schema))}
+        case algebra.Over():
+            return _over(node, needed, shared)
         case algebra.UnionAll(members):
             kept = sorted(needed)
             parts = tuple(_exactly(m, needed, shared)[0] for m in members)
@@ -139,6 +141,41 @@ def _asof_join(
     new_width = len(left.schema)
     kept = {width + i: new_width + i for i in range(len(right.schema))}
     return narrow, places | kept
+
+
+def _over(
+    node: algebra.Over, needed: frozenset[int], shared: frozenset[Node]
+) -> tuple[Node, Places]:
+    """Keep the outputs that are needed, and only the functions that these read."""
+    kept = sorted(needed)
+    width = len(node.input.schema)
+    read = [node.exprs[i] for i in kept]
+    if node.predicate is not None:
+        read.append(node.predicate)
+    asked = frozenset().union(*(columns_of(e) for e in read))
+    asked |= frozenset() if any(c >= width for c in asked) else {width}  # at least one function
+    calls = [j for j in range(len(node.calls)) if width + j in asked]
+    parts = [e for j in calls for e in (*node.calls[j].args, *node.calls[j].partition)]
+    used = frozenset().union(*(columns_of(e) for e in parts), (c for c in asked if c < width))
+    raw = isinstance(node.input, algebra.Scan)  # rows of others are ordered by all their columns
+    below, places = _narrow(node.input, used if raw else _all(node.input), shared)
+    moved = places | {width + j: len(below.schema) + i for i, j in enumerate(calls)}
+    narrow = replace(
+        node,
+        input=below,
+        calls=tuple(
+            replace(
+                node.calls[j],
+                args=tuple(shift(e, places) for e in node.calls[j].args),
+                partition=tuple(shift(e, places) for e in node.calls[j].partition),
+            )
+            for j in calls
+        ),
+        predicate=None if node.predicate is None else shift(node.predicate, moved),
+        exprs=tuple(shift(node.exprs[i], moved) for i in kept),
+        names=tuple(node.names[i] for i in kept),
+    )
+    return narrow, {old: at for at, old in enumerate(kept)}
 
 
 def _exactly(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tuple[Node, Places]:

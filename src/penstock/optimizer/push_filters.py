@@ -2,8 +2,9 @@
 
 A condition commutes with everything that treats rows one by one, with bag operations, with a join's
 side, with group keys, and with a window by time.  Below a window by rows only a condition on its
-partition columns may go: others would change which rows are counted.  Of an outer join, only the
-side whose rows are all kept may be restricted: the other one decides where nulls stand.
+partition columns may go: others would change which rows are counted; the same with window
+functions.  Of an outer join, only the side whose rows are all kept may be restricted: the other one
+decides where nulls stand.
 
 A condition that can fail, such as a division, must not meet rows that would not have reached it: it
 stays above what drops rows, and behind a condition that stays.
@@ -19,13 +20,16 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.expr.arrow import cannot_fail
-from penstock.expr.nodes import Call, Expr, columns_of, shift, substitute
+from penstock.expr.nodes import Call, Column, Expr, columns_of, shift, substitute
 from penstock.optimizer.nameless import canonical
+from penstock.windows import WindowSpec
 
 
 def push_filters(plan: Node, shared: frozenset[Node]) -> Node:
     """Move every selection of a plan down; a plan that was a relation stays one."""
     pushed = _push_all(plan, shared)
+    if isinstance(pushed, algebra.Over) and not algebra.is_stream(plan):
+        return algebra.Window(pushed, WindowSpec())
     return plan if algebra.is_stream(pushed) and not algebra.is_stream(plan) else pushed
 
 
@@ -95,6 +99,8 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
             return algebra.Distinct(_push(below, parts, shared))
         case algebra.SetOp(_, _, left, right):
             return replace(node, left=_push(left, parts, shared), right=_push(right, parts, shared))
+        case algebra.Over():
+            return _below_over(node, parts, shared)
         case algebra.ToStream(kind, below, _) if kind != "rstream":
             return replace(node, input=_push(below, parts, shared))
     return _keep(node, parts)
@@ -107,6 +113,8 @@ def _passes_all(node: Node) -> bool:
             return False
         case algebra.Window(_, spec):
             return not spec.drops_rows
+        case algebra.Over():
+            return node.predicate is None
     return True
 
 
@@ -137,6 +145,19 @@ def _below_window(node: algebra.Window, parts: list[Expr], shared: frozenset[Nod
             below = _push(stream, mine, shared)
             if algebra.is_stream(stream) and not algebra.is_stream(below):
                 return _keep(node, parts)
+    return _keep(replace(node, input=below), rest)
+
+
+def _below_over(node: algebra.Over, parts: list[Expr], shared: frozenset[Node]) -> Node:
+    """Only a condition on columns that all functions partition by leaves partitions whole."""
+    width = len(node.input.schema)
+    keys = [{k.index for k in c.partition if isinstance(k, Column)} for c in node.calls]
+    allowed = set(range(width)).intersection(*keys)
+    moved = {p: substitute(p, node.exprs) for p in parts}
+    mine, rest = _guarded(parts, lambda p: bool(columns_of(p)) and columns_of(moved[p]) <= allowed)
+    below = _push(node.input, [moved[p] for p in mine], shared)
+    if not mine or not algebra.is_stream(below):
+        return _keep(node, parts)
     return _keep(replace(node, input=below), rest)
 
 

@@ -1,13 +1,24 @@
-"""The physical plan as text: operators, update patterns, keys, exchanges, stages, sharing."""
+"""The physical plan as text: operators, update patterns, lifetimes, exchanges, stages, sharing.
+
+How the ends of rows travel is said for each operator.  By the direct method an end that is not
+known at birth has a holder: it is said who makes holders, who passes them on, and who keeps rows
+and waits for them.  By negative tuples, it is said where rows get their signs.
+"""
 
 from __future__ import annotations
 
-from penstock.physical.plan import PhysicalPlan
+from penstock.operators.base import SlicedOperator
+from penstock.operators.signs import SignsOperator
+from penstock.operators.time_window import TimeWindowOperator
+from penstock.operators.to_stream import ToStreamOperator
+from penstock.physical.plan import PhysicalNode, PhysicalPlan
 
 
 def explain(plan: PhysicalPlan, query: str, shards: int) -> str:
     """Return the part of a plan that answers one query, as an indented tree."""
     users = plan.users()
+    made_by = holders(plan)
+    negative = any(node.operator is SignsOperator for node in plan.nodes)
     lines: list[str] = []
     answer = next(a for a in plan.answers if a.query == query)
 
@@ -21,6 +32,7 @@ def explain(plan: PhysicalPlan, query: str, shards: int) -> str:
             facts.append("one shard" if _single(node.partitioning) else f"{shards} shards")
         if node.pattern:
             facts.append(node.pattern)
+        facts += _negative(node) if negative else _direct(plan, at, made_by)
         if node.partitioning is not None and node.partitioning.kind == "hash":
             facts.append(f"by {node.partitioning}")
         others = sorted(users[at] - {query})
@@ -39,6 +51,50 @@ def explain(plan: PhysicalPlan, query: str, shards: int) -> str:
         f"{len(plan.answers)} queries, {len(plan.nodes)} operators in the whole plan"
     )
     return "\n".join(lines)
+
+
+def holders(plan: PhysicalPlan) -> dict[int, frozenset[int]]:
+    """Return, for each node, the nodes that made the holders which its rows may have."""
+    found: dict[int, frozenset[int]] = {}
+    for at, node in enumerate(plan.nodes):  # a node stands behind its inputs
+        below = frozenset().union(*(found[i.producer] for i in node.inputs))
+        match None if node.operator is None else node.operator.holders:
+            case "makes":
+                found[at] = frozenset((at,))
+            case "passes":
+                found[at] = below
+            case "combines":
+                found[at] = below | {at} if len(below) > 1 else below
+            case _:
+                found[at] = frozenset()
+    return found
+
+
+def _direct(plan: PhysicalPlan, at: int, made_by: dict[int, frozenset[int]]) -> list[str]:
+    """Return how a node gets and gives the ends of rows by the direct method."""
+    node = plan.nodes[at]
+    if node.operator is None or node.stage < 0:
+        return []
+    below = frozenset().union(*(made_by[i.producer] for i in node.inputs))
+    stateful = issubclass(node.operator, SlicedOperator)
+    facts = ["direct"]
+    if at in made_by[at]:
+        facts.append("makes holders")
+    elif below and made_by[at]:
+        facts.append("passes holders on")
+    if below and stateful:
+        names = sorted({plan.nodes[i].label for i in below})
+        facts.append(f"waits for the holders of {', '.join(names)}")
+    return facts
+
+
+def _negative(node: PhysicalNode) -> list[str]:
+    """Return how a node gets and gives the ends of rows by negative tuples."""
+    if node.operator is None or node.operator in (TimeWindowOperator, ToStreamOperator):
+        return []
+    if node.operator is SignsOperator:
+        return ["keeps rows until they die, then sends them again"]
+    return ["negative tuples"] if node.stage >= 0 else []
 
 
 def _single(partitioning: object) -> bool:

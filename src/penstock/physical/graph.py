@@ -27,10 +27,11 @@ import pyarrow as pa
 
 from penstock.config import Config
 from penstock.expr.arrow import cannot_fail
-from penstock.expr.nodes import Expr
+from penstock.expr.nodes import Column, Expr
 from penstock.model import Schema
 from penstock.operators.base import Operator
 from penstock.operators.output import OutputOperator
+from penstock.operators.signs import SignsOperator
 from penstock.operators.time_window import TimeWindowOperator
 from penstock.physical.plan import (
     SINGLE,
@@ -53,6 +54,7 @@ class Graph:
 
     def __init__(self, config: Config, numbers: dict[str, int]) -> None:
         self.config = config
+        self.negative: bool = config["lifetime"] == "negative"
         self.numbers = numbers
         self.since: int | None = None
         self.batch = 0
@@ -94,6 +96,7 @@ class Graph:
         """Add an operator; ``demands`` say how each input must be distributed (None: any).
 
         It runs in the earliest stage in which all its inputs can be there, ``at_least`` the given.
+        With negative tuples an operator that decides when rows end is followed by their signs.
         """
         together = len(producers) > 1
         needed = [self.needs(p, d, together) for p, d in zip(producers, demands, strict=True)]
@@ -117,7 +120,7 @@ class Graph:
                   for i in inputs),
             identity,
         )  # fmt: skip
-        return self._add(
+        added = self._add(
             PhysicalNode(
                 digest=digest,
                 number=0,
@@ -131,6 +134,15 @@ class Graph:
                 pattern=pattern,
             )
         )
+        return self.signed(added) if self.negative and _mortal(kind, arguments) else added
+
+    def signed(self, below: int) -> int:
+        """Add the signs of a node's rows."""
+        node = self.nodes[below]
+        return self.operator(
+            SignsOperator, (node.types,), [below], [None], node.types, node.partitioning,
+            "Signs", node.pattern,
+        )  # fmt: skip
 
     def stateless(
         self,
@@ -141,9 +153,18 @@ class Graph:
         partitioning: Exchange | None,
         label: str,
         pattern: str,
+        demand: Exchange | None = None,
     ) -> int:
-        """Add a selection, projection or window by time: in the packing stage if it can be."""
+        """Add a selection, projection or window by time: in the packing stage if it can be.
+
+        A window whose rows need signs cannot; ``demand`` is then how they shall be distributed.
+        """
         node = self.nodes[producer]
+        if self.negative and kind is TimeWindowOperator and _mortal(kind, arguments):
+            where = partitioning if demand is None else demand
+            return self.operator(
+                kind, arguments, [producer], [demand], types, where, label, pattern
+            )
         if node.stage >= 0:
             return self.operator(
                 kind, arguments, [producer], [None], types, partitioning, label, pattern
@@ -276,6 +297,11 @@ def reachable(whole: PhysicalPlan) -> PhysicalPlan:
     return PhysicalPlan(nodes, channels, answers, {n.digest: n.number for n in nodes})
 
 
+def _mortal(kind: type[Operator], arguments: tuple[Any, ...]) -> bool:
+    """Whether an operator decides when rows end, and some of them do."""
+    return kind.ends_rows and not (kind is TimeWindowOperator and arguments[0].unbounded)
+
+
 def _cannot_fail(arguments: tuple[Any, ...]) -> bool:
     """Whether a selection or projection with these arguments can meet any row."""
     (given,) = arguments
@@ -302,6 +328,15 @@ def after(graph: Graph, producer: int, demand: Exchange) -> Exchange:
     if have is None or graph.needs(producer, demand) is not None:
         return demand
     return have
+
+
+def projected(have: Exchange | None, exprs: Sequence[Expr]) -> Exchange | None:
+    """Return how rows are distributed by the columns that a projection makes of them."""
+    if have is None or not have.keys:
+        return have
+    kept = {e.index: i for i, e in reversed(list(enumerate(exprs))) if isinstance(e, Column)}
+    known = all(k in kept for k in have.keys)
+    return replace(have, keys=tuple(kept[k] for k in have.keys)) if known else None
 
 
 def usable(graph: Graph, producer: int, keys: tuple[int, ...]) -> bool:

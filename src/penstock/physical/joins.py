@@ -188,6 +188,7 @@ def _method(
     """
     method = graph.config["join.method"]
     by_merging = node.kind == "inner" and _determined(node) and not graph.in_step
+    by_merging &= not graph.negative
     if method in ("tpmj", "pmj") and by_merging:
         place, exprs = left.place, tuple(coordinates)
         if isinstance(place, EqualBand):
@@ -205,7 +206,7 @@ def _determined(node: algebra.Node) -> bool:
     match node:
         case algebra.Window(_, spec):
             return spec.by_time
-        case algebra.Scan() | algebra.TableScan() | algebra.ToStream():
+        case algebra.Scan() | algebra.TableScan() | algebra.ToStream() | algebra.Over():
             return True
         case algebra.Filter() | algebra.Project() | algebra.UnionAll():
             return all(_determined(below) for below in algebra.inputs(node))

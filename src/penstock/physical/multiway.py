@@ -34,6 +34,7 @@ from penstock.kernels.places import Band, Overlap
 from penstock.operators.join import JoinOperator
 from penstock.operators.multi_join import MultiJoinOperator, Reach
 from penstock.operators.project import ProjectOperator
+from penstock.operators.signs import SignsOperator
 from penstock.optimizer.push_filters import conjuncts
 from penstock.physical.graph import Graph
 from penstock.physical.joins import with_key_columns
@@ -305,7 +306,7 @@ def measured(plan: PhysicalPlan, rows: Mapping[str, int]) -> dict[str, float]:
     found: dict[str, float] = {}
     for node in plan.nodes:
         join = node
-        while join.operator is ProjectOperator:
+        while join.operator in (ProjectOperator, SignsOperator):
             join = plan.nodes[join.inputs[0].producer]
         below = [plan.nodes[i.producer].digest for i in join.inputs]
         came = sum(rows.get(digest, 0) for digest in below)

@@ -20,6 +20,7 @@ from penstock.expr.arrow import evaluate_mask
 from penstock.expr.nodes import columns_of
 from penstock.model import I64, INF, MIN_TIME, Batch, Mask, Message, one_array, to_numpy
 from penstock.operators.filter import FilterOperator
+from penstock.operators.over import OverOperator
 from penstock.operators.project import ProjectOperator
 from penstock.operators.row_window import RowWindowOperator
 from penstock.physical.fragment import Fragment
@@ -233,7 +234,7 @@ def _channels_with_seq(plan: PhysicalPlan) -> frozenset[int]:
     return frozenset(
         i.channel
         for n in plan.nodes
-        if n.operator is RowWindowOperator
+        if n.operator in (RowWindowOperator, OverOperator)
         for i in n.inputs
         if i.channel is not None
     )

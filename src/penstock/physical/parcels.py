@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from penstock.kernels.keys import hash_columns
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.physical.plan import Cells, Exchange, PhysicalPlan, Shared
 
-ROWS, ENDS, BEAT, REPORT, SOURCE = 0, 1, 2, 3, 4
+ROWS, ENDS, BEAT, REPORT, SOURCE, MINUS = 0, 1, 2, 3, 4, 5
 REPORT_STAGE = 1 << 20
 """The stage of parcels that are meant for the driver."""
 
@@ -64,7 +64,8 @@ def encode(message: Message, with_seq: bool = True) -> tuple[int, Any]:
         drop.append("_end")
     if len(message) and (message.start == MIN_TIME).all():
         drop.append("_start")
-    return ROWS, _ipc(table.drop_columns(drop) if drop else table)
+    kind = MINUS if message.minus else ROWS
+    return kind, _ipc(table.drop_columns(drop) if drop else table)
 
 
 def decode(kind: int, blob: Any) -> Message:
@@ -79,7 +80,8 @@ def decode(kind: int, blob: Any) -> Message:
         table = table.append_column("_end", pa.array(np.full(rows, INF)))
     if "_start" not in table.column_names:
         table = table.append_column("_start", pa.array(np.full(rows, MIN_TIME)))
-    return Batch.from_table(table)
+    batch = Batch.from_table(table)
+    return replace(batch, minus=True) if kind == MINUS else batch
 
 
 def address(
@@ -103,7 +105,7 @@ def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, 
     if shards == 1 or exchange.kind == "single":
         yield 0, batch
         return
-    if exchange.kind == "spread":
+    if exchange.kind == "spread" and not batch.holder.any():
         size = -(-len(batch) // shards)
         for shard in range(shards):
             part = batch.slice(min(shard * size, len(batch)), min((shard + 1) * size, len(batch)))
@@ -129,6 +131,8 @@ def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, 
         shard_of = owners(keys, exchange.widths, len(batch), shards)
     elif exchange.kind == "owned":
         shard_of = _of_rows(batch, shards)
+    elif exchange.kind == "spread":  # a negative tuple goes where its row went
+        shard_of = np.where(batch.holder == 0, np.arange(len(batch)), batch.holder) % shards
     else:
         shard_of = hash_columns(keys, len(batch)).shard(shards)
     for shard in range(shards):

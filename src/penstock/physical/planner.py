@@ -30,11 +30,13 @@ from penstock.operators.top_k import TopKOperator
 from penstock.operators.union import UnionOperator
 from penstock.optimizer.nameless import canonical
 from penstock.physical.asof import asof_join
-from penstock.physical.graph import Graph, after, all_columns, reachable, relaxed
+from penstock.physical.graph import Graph, after, all_columns, projected, reachable, relaxed
 from penstock.physical.join_kinds import join_of_kind
 from penstock.physical.joins import Joined, prepared, with_key_columns
 from penstock.physical.multiway import Surroundings, meaning_of, multiway
+from penstock.physical.over import over
 from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
+from penstock.physical.wanted import wanted
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def plan(
         planner.announce(whole)
     for query, whole in zip(queries, nameless, strict=True):
         planner.since, planner.batch = query.since, query.batch
-        planner.in_step = query.mode in ("view", "kept")
+        planner.in_step = query.mode in ("view", "delta", "kept")
         node = planner.lower(whole)
         mode = query.mode if not algebra.is_stream(query.plan) else "stream"
         held = (query.keep, in_timestamps(query.plan)) if mode == "kept" else None
@@ -91,6 +93,7 @@ class Planner(Graph):
         super().__init__(config, numbers)
         self._memo: dict[tuple[Node, int | None, int, bool], int] = {}
         self._joins: Counter[tuple[Node, int | None, int]] = Counter()
+        self.wanted: dict[Node, Exchange] = {}
         self.around = Surroundings(
             self.lower,
             lambda join: _join_of_two(join, self),
@@ -100,9 +103,11 @@ class Planner(Graph):
         )
 
     def announce(self, node: Node) -> None:
-        """Count the joins of a query, before any is lowered."""
+        """Look over a query before any is lowered: its joins, and what its windows are for."""
         joins = {n for n in algebra.walk(node) if isinstance(n, algebra.Join)}
         self._joins.update((n, self.since, self.batch) for n in joins)
+        if self.negative:
+            self.wanted = wanted(node) | self.wanted
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
@@ -129,7 +134,9 @@ def _(node: algebra.Scan, planner: Planner) -> int:
 
 @lower.register
 def _(node: algebra.TableScan, planner: Planner) -> int:
-    return planner.source("table", node.table, tuple(range(len(node.schema))), node.schema, None)
+    at = planner.source("table", node.table, tuple(range(len(node.schema))), node.schema, None)
+    mortal = node.valid_to is not None
+    return planner.signed(at) if planner.negative and mortal else at
 
 
 @lower.register
@@ -146,7 +153,14 @@ def _(node: algebra.Window, planner: Planner) -> int:
     if node.spec.by_time:
         have = planner.nodes[below].partitioning
         return planner.stateless(
-            TimeWindowOperator, (node.spec,), below, types, have, label, pattern
+            TimeWindowOperator,
+            (node.spec,),
+            below,
+            types,
+            have,
+            label,
+            pattern,
+            planner.wanted.get(node),
         )
     keys = node.spec.partition_by
     demand = relaxed(planner, below, Exchange("hash", keys) if keys else SINGLE)
@@ -175,12 +189,7 @@ def _(node: algebra.Filter, planner: Planner) -> int:
 @lower.register
 def _(node: algebra.Project, planner: Planner) -> int:
     below = planner.lower(node.input)
-    have = planner.nodes[below].partitioning
-    kept = {e.index: i for i, e in reversed(list(enumerate(node.exprs)))
-            if isinstance(e, expr.Column)}  # fmt: skip
-    if have is not None and have.keys:
-        known = all(k in kept for k in have.keys)
-        have = replace(have, keys=tuple(kept[k] for k in have.keys)) if known else None
+    have = projected(planner.nodes[below].partitioning, node.exprs)
     return planner.stateless(
         ProjectOperator,
         (node.exprs,),
@@ -218,7 +227,7 @@ def _(node: algebra.Aggregate, planner: Planner) -> int:
     if where is not None and where.kind == "hash":
         where = Exchange("hash", tuple(keys.index(k) for k in where.keys))
     key_exprs = tuple(expr.Column(k, types[k]) for k in keys)
-    panes = bool(self_sliding(node.input)) and planner.config["panes"]
+    panes = bool(self_sliding(node.input)) and planner.config["panes"] and not planner.negative
     return planner.operator(
         AggregateOperator,
         (types, key_exprs, node.aggregates, panes),
@@ -320,6 +329,11 @@ def _(node: algebra.ToStream, planner: Planner) -> int:
         node.kind.upper(),
         algebra.update_pattern(node),
     )
+
+
+@lower.register
+def _(node: algebra.Over, planner: Planner) -> int:
+    return over(planner, node, planner.lower(node.input))
 
 
 def self_sliding(node: Node) -> bool:

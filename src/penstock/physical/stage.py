@@ -67,6 +67,9 @@ def run_stage(
         answer = answers[node]
         if answer.mode == "view":
             views[node] = batch, operator.as_of  # of one batch only the newest counts
+        elif answer.mode == "delta":
+            instants = {"as_of": operator.as_of, "since": operator.before}
+            results.append(_result(answer, batch, storage) | instants)
         elif len(batch):
             results.append(_result(answer, batch, storage))
 

@@ -10,7 +10,7 @@ an input,
 * ``values``: the value itself, only where a copy may be born when nothing of its value is
   (``reborn``): in EXCEPT, by a death on the right;
 * the live rows of the inputs, of which only the value's hash is kept, so that their ends are
-  known.
+  known.  Negative tuples bring a row back when it dies; then nothing of it is kept.
 
 Copies are born and die first in, first out (`kernels.counts`).  Only values touched in a slice are
 looked up.
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import (
     Copies,
     Steps,
@@ -33,9 +34,9 @@ from penstock.kernels.counts import (
     match_copies,
     order_events,
 )
-from penstock.kernels.keys import Keys
+from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.steps import group_starts
-from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
+from penstock.model import I64, INF, Batch, Deaths, Ends, Mask, to_numpy
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.merging import Merging
@@ -81,7 +82,7 @@ class Bags:
         new_holders: Callable[[int], I64],
     ) -> Iterator[Batch | Ends]:
         """Work off a slice: yield the copies that were born, and the ends of older ones."""
-        births = [_real(batch, told) for batch, told in zip(rows, ends, strict=True)]
+        births = [without_ghosts(batch, told) for batch, told in zip(rows, ends, strict=True)]
         together = Batch.concat(births)
         code, keys, values = group_codes(together.columns, len(together))
         lanes = keys.take(code)
@@ -89,8 +90,12 @@ class Bags:
         first = 0
         for live, batch, told in zip(self._live, births, ends, strict=True):
             last = first + len(batch)
-            hashes = (pa.array(lanes.high[first:last]), pa.array(lanes.low[first:last]))
-            deaths.append(live.turn(batch.with_columns(hashes), told, until))
+            if isinstance(told, Deaths):
+                died = told.died()
+                deaths.append(died.with_columns(_lanes(hash_columns(died.columns, len(died)))))
+            else:
+                hashes = _lanes(lanes.slice(first, last))
+                deaths.append(live.turn(batch.with_columns(hashes), told, until))
             first = last
         dead = [Keys(to_numpy(d.columns[0]), to_numpy(d.columns[1])) for d in deaths]
         codes, touched = key_codes(Keys.concat([keys, *dead]))
@@ -208,8 +213,5 @@ class Bags:
         self._values.put(touched.take(gone), nothing, np.zeros(len(gone), bool))
 
 
-def _real(batch: Batch, told: Ends) -> Batch:
-    """Return the rows that are in some snapshot."""
-    end = np.minimum(batch.end, told.lookup(batch.holder)) if len(told) else batch.end
-    real = batch.start < end
-    return batch if real.all() else batch.take(real)
+def _lanes(keys: Keys) -> tuple[pa.Array, pa.Array]:
+    return pa.array(keys.high), pa.array(keys.low)

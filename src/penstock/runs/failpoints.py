@@ -35,6 +35,8 @@ POINTS = {
     "manifest-temp": "the manifest is written under a temporary name",
     "manifest-renamed": "the manifest is committed",
     "sink-before": "a sink has not got the batch yet",
+    "sink-transaction": "a database has got the batch, its transaction is not committed",
+    "sink-committed": "the transaction is committed, nobody has been told yet",
     "sink-after": "a sink has got the batch",
     "sweep-middle": "some of the files that are not needed any more are deleted",
     "before-return": "the batch is delivered, Spark has not written its own commit",

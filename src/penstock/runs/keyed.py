@@ -118,11 +118,14 @@ def _merge(tables: Sequence[pa.Table], drop_dead: bool) -> pa.Table:
     """Merge runs, oldest first; of equal keys the youngest stays."""
     table = pa.concat_tables(reversed(tables)).combine_chunks()
     high, low = to_numpy(table.column("high")), to_numpy(table.column("low"))
-    order = np.lexsort((low, high))
-    high, low = high[order], low[order]
-    keep = np.ones(len(order), bool)
-    keep[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-    order = order[keep]
+    order = np.argsort(high, kind="stable")  # which merges runs that are sorted already
+    new = np.ones(len(order), bool)
+    new[1:] = high[order[1:]] != high[order[:-1]]
+    same = np.flatnonzero(~new)
+    if (low[order[same]] != low[order[same - 1]]).any():  # two keys share one lane: sort by both
+        order = np.lexsort((low, high))
+        new[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
+    order = order[new]
     if drop_dead:
         order = order[to_mask(one_array(table.column("alive")))[order]]
     return table.take(pa.array(order)).combine_chunks()

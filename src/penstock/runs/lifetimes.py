@@ -2,19 +2,24 @@
 
 A row is valid ``[start, min(end, told(holder)))``.  Three lists of runs hold what is alive:
 
-* ``by_end``: rows with a finite end, sorted by it; the front of each run dies first;
-* ``by_holder``: rows with a holder, sorted by it; a told end finds its rows by binary search;
+* ``by_end``: rows with a finite end.  A run stays as it came, unsorted, until the earliest end in
+  it is passed; then it is sorted by end, if it is not by itself, and its front dies first [C 3.2];
+* ``by_holder``: rows with a holder, sorted by it; a told end finds its rows by binary search.
+  Where rows die in the order of their holders, as those of a row window do, they are simply the
+  front of the oldest run; rows whose holders come from different operators are in different runs;
 * ``forever``: rows that never die, kept only for `live`.
 
 A row with a finite end *and* a holder stands in the first two; whichever end is earlier takes it.
 ``told`` remembers the holders that were told while rows of theirs are still in a run, so that none
 dies twice.  Rows of told holders are thrown out when a run is merged, or when they are the
-majority: the cost of a turn follows the rows that come and go, not those that stay [C 3.1, 3.2].
+majority: the cost of a turn follows the rows that come and go, not those that stay [C 3.1].  Runs
+are merged only to keep their number low, many at once: most rows die at the front of old runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +28,9 @@ from penstock.kernels.steps import ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.state import Run, State
+
+ORIGIN = 40
+"""The bits of a holder below those that say which operator and shard made it."""
 
 
 class Lifetimes:
@@ -105,12 +113,7 @@ class Lifetimes:
         for run in self._state.runs(self._by_end):
             if run.stats["min_end"] >= until:
                 continue
-            table = run.table()
-            count = int(np.searchsorted(to_numpy(table.column("_end")), until))
-            if count == 0:
-                continue
-            rows = Batch.from_table(table.slice(0, count))
-            self._state.skip(self._by_end, run, count)
+            rows = self._take_front(run, until)
             if rows.holder.any():
                 numbers = self._state.numbers
                 held = int((rows.holder != 0).sum())
@@ -122,35 +125,41 @@ class Lifetimes:
             gone.append(Batch(rows.columns, rows.start, rows.end, np.zeros(len(rows), np.int64)))
         return gone
 
+    def _take_front(self, run: Run, until: int) -> Batch:
+        """Take the rows that end below ``until`` out of a run of ``by_end``."""
+        table = run.table()
+        end = to_numpy(table.column("_end"))
+        if run.stats["max_end"] < until:
+            self._state.replace(self._by_end, [run], None)
+            return Batch.from_table(table)
+        if run.stats.get("in_order", 1):
+            count = int(np.searchsorted(end, until))
+            self._state.skip(self._by_end, run, count)
+            return Batch.from_table(table.slice(0, count))
+        order = np.argsort(end, kind="stable")
+        count = int(np.searchsorted(end[order], until))
+        rows = Batch.from_table(table)
+        rest = rows.take(order[count:])
+        self._state.replace(self._by_end, [run], rest.to_table(), _ends_of(rest.end))
+        return rows.take(order[:count])
+
     def _pop_told(self, ends: Ends) -> list[Batch]:
         gone: list[Batch] = []
-        if len(ends) == 0:
-            return gone
-        if len(self._told):
+        if len(self._told) and len(ends):
             fresh = self._alive(ends.holder, None)
             ends = Ends(ends.holder[fresh], ends.end[fresh])
+        if len(ends) == 0:
+            return gone
         last_end = np.full(len(ends), -INF, np.int64)
         hits = 0
-        for run in self._state.runs(self._by_holder):
-            low, high = run.stats["min_holder"], run.stats["max_holder"]
-            if len(ends) == 0 or ends.holder[-1] < low or ends.holder[0] > high:
-                continue
-            table = run.table()
-            holder = to_numpy(table.column("_holder"))
-            first = np.searchsorted(holder, ends.holder, "left")
-            last = np.searchsorted(holder, ends.holder, "right")
-            owner, position = ranges(first, last)
-            if len(owner) == 0:
-                continue
-            rows = Batch.from_table(table).take(position)
-            finite = rows.end < INF
-            np.maximum.at(last_end, owner[finite], rows.end[finite])
-            hits += len(owner)
-            told = ends.end[owner]
-            earlier = told < rows.end
-            zeros = np.zeros(len(rows), np.int64)
-            gone.append(Batch(rows.columns, rows.start, told, zeros).take(earlier))
-            np.maximum.at(last_end, owner, -INF + 1)
+        runs = self._state.runs(self._by_holder)
+        cuts = np.flatnonzero(np.diff(ends.holder >> ORIGIN)) + 1
+        for begin, finish in pairwise((0, *cuts.tolist(), len(ends))):
+            mine = Ends(ends.holder[begin:finish], ends.end[begin:finish])
+            for run in runs:
+                low, high = run.stats["min_holder"], run.stats["max_holder"]
+                if mine.holder[-1] >= low and mine.holder[0] <= high:
+                    hits += self._pop_of(run, mine, last_end[begin:finish], gone)
         known = last_end > -INF
         if known.any():
             self._told = Ends.concat([self._told, Ends(ends.holder[known], last_end[known])])
@@ -158,6 +167,38 @@ class Lifetimes:
             numbers = self._state.numbers
             numbers[self._dead_name] = numbers.get(self._dead_name, 0) + hits
         return gone
+
+    def _pop_of(self, run: Run, ends: Ends, last_end: I64, gone: list[Batch]) -> int:
+        """Add the rows of a run that are told to ``gone``; return how many stay in it, dead.
+
+        ``last_end`` is set for their holders: the largest end of their own that the rows have.
+        """
+        table = run.table()
+        holder = to_numpy(table.column("_holder"))
+        front = _front(holder, ends.holder) if run.stats.get("mortal", 1) == 0 else 0
+        if front:
+            rows = Batch.from_table(table.slice(0, front))
+            told = ends.lookup(rows.holder)
+            gone.append(Batch(rows.columns, rows.start, told, np.zeros(front, np.int64)))
+            self._state.skip(self._by_holder, run, front)
+            holder = holder[front:]
+            if len(holder) == 0 or holder[0] > ends.holder[-1]:
+                return 0
+            table = table.slice(front)
+        first = np.searchsorted(holder, ends.holder, "left")
+        last = np.searchsorted(holder, ends.holder, "right")
+        owner, position = ranges(first, last)
+        if len(owner) == 0:
+            return 0
+        rows = Batch.from_table(table).take(position)
+        finite = rows.end < INF
+        np.maximum.at(last_end, owner[finite], rows.end[finite])
+        told = ends.end[owner]
+        earlier = told < rows.end
+        zeros = np.zeros(len(rows), np.int64)
+        gone.append(Batch(rows.columns, rows.start, told, zeros).take(earlier))
+        np.maximum.at(last_end, owner, -INF + 1)
+        return len(owner)
 
     def _alive(self, holder: I64, end: I64 | None) -> Mask:
         """Whether a holder is not told yet (and the row's own end, if given, not passed)."""
@@ -175,7 +216,8 @@ class Lifetimes:
             self._append(self._by_end, new.take(finite), by_holder=False)
         held = new.holder != 0
         if held.any():
-            self._append(self._by_holder, new.take(held), by_holder=True)
+            for rows in by_origin(new.take(held)):
+                self._append(self._by_holder, rows, by_holder=True)
         if self._keep_forever:
             forever = ~finite & ~held
             if forever.any():
@@ -186,10 +228,14 @@ class Lifetimes:
         self._state.append(name, table, stats)
 
     def _merge(self, name: str, by_holder: bool) -> None:
-        runs = self._state.runs(name)
-        chosen = self._merging.choose([len(r) for r in runs])
-        if chosen:
-            self._rewrite(name, runs[chosen[0] : chosen[1]], by_holder)
+        together: dict[int, list[Run]] = {}
+        for run in self._state.runs(name):
+            origin = run.stats["min_holder"] >> ORIGIN if by_holder else 0
+            together.setdefault(origin, []).append(run)
+        for runs in together.values():
+            chosen = self._merging.many([len(r) for r in runs])
+            if chosen:
+                self._rewrite(name, runs[chosen[0] : chosen[1]], by_holder)
 
     def _compact(self) -> None:
         """Throw out rows of told holders when they are the majority, and forget those holders."""
@@ -219,13 +265,41 @@ class Lifetimes:
         self._state.replace(name, runs, table, stats)
 
 
+def by_origin(rows: Batch) -> list[Batch]:
+    """Return rows with holders apart, by the operator and shard that made their holders."""
+    origin = rows.holder >> ORIGIN
+    cuts = np.flatnonzero(origin[1:] != origin[:-1]) + 1
+    if len(cuts) == 0:
+        return [rows]
+    some = set(origin[cuts].tolist()) | {int(origin[0])}
+    return [rows.take(origin == one) for one in sorted(some)]
+
+
 def _sorted(rows: Batch, by_holder: bool) -> tuple[pa.Table, dict[str, int]]:
-    key = rows.holder if by_holder else rows.end
-    if len(rows) and (key[1:] < key[:-1]).any():
-        rows = rows.take(np.argsort(key, kind="stable"))
-        key = rows.holder if by_holder else rows.end
+    """Return rows as a run, sorted only by holder, and what is known about it."""
     if len(rows) == 0:
         return rows.to_table(), {}
-    if by_holder:
-        return rows.to_table(), {"min_holder": int(key[0]), "max_holder": int(key[-1])}
-    return rows.to_table(), {"min_end": int(key[0]), "max_end": int(key[-1])}
+    if not by_holder:
+        return rows.to_table(), _ends_of(rows.end)
+    if (rows.holder[1:] < rows.holder[:-1]).any():
+        rows = rows.take(np.argsort(rows.holder, kind="stable"))
+    low, high = int(rows.holder[0]), int(rows.holder[-1])
+    mortal = int((rows.end < INF).any())
+    return rows.to_table(), {"min_holder": low, "max_holder": high, "mortal": mortal}
+
+
+def _ends_of(end: I64) -> dict[str, int]:
+    in_order = int(not (end[1:] < end[:-1]).any())
+    return {"min_end": int(end.min()), "max_end": int(end.max()), "in_order": in_order}
+
+
+def _front(holder: I64, told: I64) -> int:
+    """Return how many rows at the front of a run have a holder that is told."""
+    count = int(np.searchsorted(holder, told[-1], "right"))
+    if count == 0 or holder[0] < told[0]:
+        return 0
+    if len(told) == told[-1] - told[0] + 1:  # all numbers between
+        return count
+    at = np.searchsorted(told, holder[:count])
+    other = np.flatnonzero(told[at] != holder[:count])
+    return int(other[0]) if len(other) else count

@@ -42,6 +42,7 @@ class Manifest:
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     contents: dict[str, dict[str, Any]] = field(default_factory=dict)
     shards: int = 0
+    lifetime: str = "direct"
     numbers: dict[str, int] = field(default_factory=dict)
     queries: dict[str, dict[str, Any]] = field(default_factory=dict)
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)

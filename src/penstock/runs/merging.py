@@ -46,3 +46,23 @@ class Merging:
                 first = i
             younger += sizes[i]
         return (first, count) if count - first >= min(self.fan_in, 4) else None
+
+    def many(self, sizes: Sequence[int]) -> tuple[int, int] | None:
+        """Like `choose`, where runs are short-lived: only when many of similar size gathered.
+
+        A row is then merged once for each power of 16 between the sizes of a batch and of all.
+        """
+        if self.strategy in ("always", "never"):
+            return self.choose(sizes)
+        first = len(sizes)
+        while first and _tier(sizes[first - 1]) <= _tier(sizes[-1]):
+            first -= 1
+        return (first, len(sizes)) if len(sizes) - first >= _MANY else None
+
+
+_MANY = 16
+
+
+def _tier(size: int) -> int:
+    """Return the power of 16 below a size."""
+    return size.bit_length() // 4

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.model import INF, MIN_TIME, TIMESTAMP, Field, Schema, to_numpy
+from penstock.model import INF, MIN_TIME, TIMESTAMP, Schema, to_numpy
 from penstock.runs.failpoints import passing
 from penstock.runs.files import room_for
 from penstock.runs.manifest import Manifest
@@ -52,7 +52,10 @@ class Delivery:
             if isinstance(outlet.sink, BlackholeSink):
                 outlet.sink.count(manifest.batch, sum(r["rows"] for r in results))
             else:
-                _publish(outlet.sink, self._result(query, manifest.batch, outlet, results))
+                tables = [read_segment(self.segments, r["place"]) for r in results]
+                hand_over(
+                    outlet.sink, outlet_result(query, manifest.batch, outlet, results, tables)
+                )
         by_reject: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for reject in manifest.rejects:
             by_reject.setdefault((reject["stream"], reject["why"]), []).append(reject)
@@ -62,19 +65,10 @@ class Delivery:
                 tables = [read_segment(self.segments, r["place"]) for r in rejects]
                 table = pa.concat_tables(tables).rename_columns(list(aside.schema.names))
                 name = f"{key[0]}-{key[1]}"
-                _publish(
+                hand_over(
                     aside.sink,
                     Result(name, manifest.batch, "rows", aside.schema, aside.timestamps, table),
                 )
-
-    def _result(
-        self, query: str, batch: int, outlet: Outlet, results: list[dict[str, Any]]
-    ) -> Result:
-        tables = [read_segment(self.segments, r["place"]) for r in results]
-        table = pa.concat_tables(tables).combine_chunks()
-        as_of = max((r["as_of"] for r in results if "as_of" in r), default=None)
-        shaped = shape(table, outlet.schema, outlet.mode, outlet.timestamps)
-        return Result(query, batch, outlet.mode, outlet.schema, outlet.timestamps, shaped, as_of)
 
     def close(self) -> None:
         """Close every sink."""
@@ -82,17 +76,39 @@ class Delivery:
             outlet.sink.close()
 
 
-def _publish(sink: Sink, result: Result) -> None:
+def hand_over(sink: Sink, result: Result) -> None:
+    """Give a batch to a sink."""
     with room_for(f"the sink of {result.query}"):
         passing("sink-before")
         sink.publish(result)
         passing("sink-after")
 
 
+def outlet_result(
+    query: str,
+    batch: int,
+    outlet: Outlet,
+    described: list[dict[str, Any]],
+    tables: list[pa.Table],
+) -> Result:
+    """Return the result of a batch, made of the parts that its tasks wrote."""
+    table = pa.concat_tables(tables).combine_chunks()
+    as_of = max((part["as_of"] for part in described if "as_of" in part), default=None)
+    before = [part["since"] for part in described if "since" in part]
+    since = None if None in before else min(before, default=None)
+    shaped = shape(table, outlet.schema, outlet.mode, outlet.timestamps)
+    return Result(query, batch, outlet.mode, outlet.schema, outlet.timestamps, shaped, as_of, since)
+
+
 def shape(table: pa.Table, schema: Schema, mode: str, timestamps: bool) -> pa.Table:
-    """Turn a result run into the rows that users see, in order of time."""
+    """Turn a result run into the rows that users see, in order of time.
+
+    At one instant a log has deaths before births: a row that takes another's place comes after it.
+    No value has both at one instant, so what dies was always born before.
+    """
     width = len(schema)
-    order = np.lexsort((to_numpy(table.column("_end")), to_numpy(table.column("_start"))))
+    second = to_numpy(table.column(f"c{width}" if mode == "log" else "_end"))
+    order = np.lexsort((second, to_numpy(table.column("_start"))))
     if (np.diff(order) != 1).any():
         table = table.take(pa.array(order))
     columns = [table.column(f"c{i}") for i in range(width)]
@@ -104,20 +120,13 @@ def shape(table: pa.Table, schema: Schema, mode: str, timestamps: bool) -> pa.Ta
     elif mode == "log":
         names += ["_time", "_sign"]
         columns += [_times(table.column("_start"), timestamps), table.column(f"c{width}")]
+    elif mode == "delta":
+        names.append("_sign")
+        columns.append(table.column(f"c{width}"))
     elif mode == "stream":
         names.append("_time")
         columns.append(_times(table.column("_start"), timestamps))
     return pa.table(columns, names=names)
-
-
-def time_fields(mode: str, timestamps: bool) -> tuple[Field, ...]:
-    """Return the columns that a mode adds to a query's own."""
-    kind = TIMESTAMP if timestamps else pa.int64()
-    if mode == "intervals":
-        return Field("_start", kind), Field("_end", kind)
-    if mode == "log":
-        return Field("_time", kind), Field("_sign", pa.int8())
-    return (Field("_time", kind),) if mode == "stream" else ()
 
 
 def _times(column: pa.ChunkedArray, timestamps: bool) -> pa.ChunkedArray:

@@ -128,7 +128,14 @@ class Pipeline:
         manifest = self.checkpoint.latest()
         shards = self.config["shards"] or self.spark.sparkContext.defaultParallelism
         if manifest is None:
-            manifest = Manifest(shards=shards, states=[{} for _ in range(shards)])
+            empty: list[dict[str, Any]] = [{} for _ in range(shards)]
+            manifest = Manifest(shards=shards, lifetime=self.config["lifetime"], states=empty)
+        elif self.config["lifetime"] != manifest.lifetime:
+            raise StateError(
+                f"a checkpoint keeps the lifetime method that it was made with: {self.folder} has "
+                f"{manifest.lifetime}, got --set lifetime={self.config['lifetime']}; give it that "
+                f"or use another --checkpoint"
+            )
         elif self.config["shards"] not in (0, manifest.shards):
             raise StateError(
                 f"a checkpoint keeps the number of shards it was made with: {self.folder} has "
@@ -508,6 +515,7 @@ class Pipeline:
         manifest = Manifest(
             batch=batch,
             shards=self.shards,
+            lifetime=self.config["lifetime"],
             numbers=plan.numbers,
             queries={n: _described(q, outputs.get(n)) for n, q in self.queries.items()},
             progress=progress,

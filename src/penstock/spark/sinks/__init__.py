@@ -1,7 +1,8 @@
 """Sinks: where the answers of queries go, each batch once.
 
-``jsonl``, ``csv`` and ``parquet`` are folders of committed files; ``console``, ``memory`` and
-``callback`` live in the process; ``blackhole`` only counts; any other name is a format of Spark.
+``jsonl``, ``csv`` and ``parquet`` are folders of committed files; ``sqlite`` and ``postgresql`` are
+tables of databases; ``console``, ``memory`` and ``callback`` live in the process; ``blackhole``
+only counts; any other name is a format of Spark.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from penstock.catalog import SinkDef
 from penstock.errors import ConfigError
 from penstock.model import Schema
 from penstock.spark.sinks.base import CHANGES, Result, Sink, check_options, options_of, row_limit
+from penstock.spark.sinks.database import DatabaseSink
 from penstock.spark.sinks.files import FILE_FORMATS, FileSink, read_committed, sink_folder
 from penstock.spark.sinks.generic import SparkSink
 from penstock.spark.sinks.ledger import Ledger, run_identity
@@ -23,6 +25,8 @@ from penstock.spark.sinks.live import (
     ConsoleSink,
     MemorySink,
 )
+from penstock.spark.sinks.postgresql import open_postgresql
+from penstock.spark.sinks.sqlite import open_sqlite
 from penstock.spark.sinks.text import json_lines, json_rows
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ __all__ = [
     "Callback",
     "CallbackSink",
     "ConsoleSink",
+    "DatabaseSink",
     "FileSink",
     "MemorySink",
     "Result",
@@ -41,6 +46,7 @@ __all__ = [
     "SparkSink",
     "changes_of",
     "check_sink",
+    "delivery_mode",
     "json_lines",
     "json_rows",
     "open_sink",
@@ -49,6 +55,8 @@ __all__ = [
 
 _OPTIONS = {
     **dict.fromkeys(FILE_FORMATS, ("path", "changes", "overwrite")),
+    "sqlite": ("path", "table", "changes", "overwrite"),
+    "postgresql": ("url", "table", "changes", "overwrite"),
     "console": ("rows", "changes"),
     "memory": ("rows", "changes"),
     "callback": ("changes",),
@@ -64,12 +72,23 @@ def check_sink(definition: SinkDef) -> None:
         sink_folder(definition)
     elif kind in ("console", "memory"):
         row_limit(definition, None)
+    elif kind == "sqlite":
+        open_sqlite(definition, fsync=True)
+    elif kind == "postgresql":
+        open_postgresql(definition)
 
 
 def changes_of(definition: SinkDef | None) -> str:
     """Return how a sink wants the answers of a relation: intervals, log or view."""
     given = {} if definition is None else options_of(definition)
     return given.get("changes", "intervals").lower()
+
+
+def delivery_mode(definition: SinkDef) -> str:
+    """Return what a sink is given of a relation: databases get a view as differences."""
+    changes = changes_of(definition)
+    is_table = definition.format.lower() in ("sqlite", "postgresql")
+    return "delta" if is_table and changes == "view" else changes
 
 
 def open_sink(
@@ -94,6 +113,12 @@ def open_sink(
     kind = definition.format.lower()
     if kind in FILE_FORMATS:
         return FileSink(definition, query, mode, schema, run_identity(ledger), fsync)
+    if kind in ("sqlite", "postgresql"):
+        database = (
+            open_sqlite(definition, fsync) if kind == "sqlite" else open_postgresql(definition)
+        )
+        run = run_identity(ledger)
+        return DatabaseSink(database, definition, query, mode, schema, run, timestamps)
     if kind == "memory":
         return MemorySink(mode, schema, row_limit(definition, None), timestamps)
     if kind == "blackhole":

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, suggest
-from penstock.model import Schema
+from penstock.model import TIMESTAMP, Field, Schema
 
 CHANGES = ("intervals", "log", "view")
 """What the option ``changes`` of a sink may say."""
@@ -21,9 +21,10 @@ class Result:
     """The answers of one query that one batch made final.
 
     ``mode`` is intervals (``_start``, ``_end``; null: for ever), log (``_time``, ``_sign``), stream
-    (``_time``), view (the whole snapshot at ``as_of``) or rows (no time: rows set aside).  The
-    table has the query's columns and those of the mode, sorted by time; ``timestamps`` says whether
-    times are TIMESTAMPs or plain integers.
+    (``_time``), view (the whole snapshot at ``as_of``), delta (``_sign``: what came and went since
+    the snapshot at ``since``; None: there was none) or rows (no time: rows set aside).  The table
+    has the query's columns and those of the mode, sorted by time; ``timestamps`` says whether times
+    are TIMESTAMPs or plain integers.
     """
 
     query: str
@@ -33,6 +34,7 @@ class Result:
     timestamps: bool
     table: pa.Table
     as_of: int | None = None
+    since: int | None = None
 
 
 class Sink(ABC):
@@ -82,6 +84,18 @@ def row_limit(definition: SinkDef | None, default: int | None) -> int | None:
             f"the option rows of sink {name} must be a number of rows from 1, got '{given}'"
         )
     return int(given)
+
+
+def time_fields(mode: str, timestamps: bool) -> tuple[Field, ...]:
+    """Return the columns that a mode adds to a query's own."""
+    kind = TIMESTAMP if timestamps else pa.int64()
+    sign = Field("_sign", pa.int8())
+    return {
+        "intervals": (Field("_start", kind), Field("_end", kind)),
+        "log": (Field("_time", kind), sign),
+        "stream": (Field("_time", kind),),
+        "delta": (sign,),
+    }.get(mode, ())
 
 
 def unique_names(table: pa.Table) -> pa.Table:

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.errors import DataError
-from penstock.model import TIMESTAMP, Schema
-from penstock.spark.sinks.base import Result, Sink
+from penstock.model import Schema
+from penstock.spark.sinks.base import Result, Sink, time_fields
 from penstock.spark.sinks.files import shown_time
 from penstock.spark.sinks.ledger import Ledger
 from penstock.spark.sinks.text import json_lines, json_rows
@@ -121,13 +121,8 @@ class MemorySink(Sink):
 
 def _empty(mode: str, schema: Schema, timestamps: bool) -> pa.Table:
     """Return no rows with the columns of a mode."""
-    time = TIMESTAMP if timestamps else pa.int64()
-    times = {
-        "intervals": [("_start", time), ("_end", time)],
-        "log": [("_time", time), ("_sign", pa.int8())],
-        "stream": [("_time", time)],
-    }.get(mode, [])
-    return pa.schema([(f.name, f.type) for f in schema] + times).empty_table()
+    fields = (*schema, *time_fields(mode, timestamps))
+    return pa.schema([(f.name, f.type) for f in fields]).empty_table()
 
 
 class CallbackSink(Sink):

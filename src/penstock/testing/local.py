@@ -1,12 +1,14 @@
-"""Running queries without Spark: the same fragments, in this process, batch by batch.
+"""The engine without Spark: the same plans and fragments, in this process, batch by batch.
 
-`run_local` feeds rows, cuts them into batches as told, and returns exact answers without waiting
-for anything; it is how Penstock tests itself.
+`LocalEngine` runs plans over rows given as Python objects or Arrow tables; its state lives in
+memory between batches.  `run_local` feeds finite streams to their end, cut as told, and returns the
+exact answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -31,17 +33,19 @@ Interval = tuple[Row, int, int]
 class LocalEngine:
     """The plan of some queries, run in this process. State lives in memory between batches.
 
-    Tables are packed in chunks of ``table_rows`` rows.
+    ``slack`` is that of all streams, or of each by name.  Tables are packed in chunks of
+    ``table_rows`` rows.  `answers` are rows ``(values, start, end)`` as they left, `views` whole
+    snapshots, and ``as_of`` says of which instant; `late` are rows that came too late.
     """
 
     def __init__(
         self,
         plans: Mapping[str, Node],
-        tables: Mapping[str, Sequence[Row]] | None = None,
+        tables: Mapping[str, Sequence[Row] | pa.Table] | None = None,
         *,
         shards: int = 1,
         settings: Mapping[str, Any] | None = None,
-        slack: int = 0,
+        slack: int | Mapping[str, int] = 0,
         mode: str = "intervals",
         table_rows: int = 1 << 18,
     ) -> None:
@@ -49,42 +53,74 @@ class LocalEngine:
         self._chunk = table_rows
         self.shards = shards
         self.slack = slack
-        chosen = optimize(plans) if self.config["rules"] else dict(plans)
-        queries = [Query(name, node, mode) for name, node in chosen.items()]
-        self.plan: PhysicalPlan = plan(queries, self.config, {})
-        scans = [n for node in plans.values() for n in algebra.walk(node)]
-        self.streams = {n.stream: n for n in scans if isinstance(n, algebra.Scan)}
-        self._tables = {n.table: n for n in scans if isinstance(n, algebra.TableScan)}
-        self._table_rows = tables or {}
-        self._loaded = False
+        self._table_rows = {} if tables is None else tables
         self._storage = MemoryStorage()
         self._states: list[dict[str, Any]] = [{} for _ in range(shards)]
-        self.progress: dict[str, Progress] = {name: Progress() for name in self.streams}
-        self.answers: dict[str, list[Interval]] = {name: [] for name in plans}
-        self.views: dict[str, list[Row]] = {name: [] for name in plans}
-        self.late: dict[str, list[Row]] = {name: [] for name in self.streams}
+        self._number = 0
+        self._numbers: dict[str, int] = {}
+        self.streams: dict[str, algebra.Scan] = {}
+        self._tables: dict[str, algebra.TableScan] = {}
+        self.progress: dict[str, Progress] = {}
+        self.answers: dict[str, list[Interval]] = {}
+        self.views: dict[str, list[Row]] = {}
+        self.as_of: dict[str, int] = {}
+        self.late: dict[str, list[Row]] = {}
+        chosen = optimize(plans) if self.config["rules"] else dict(plans)
+        for node in plans.values():
+            self.announce(node)
+        self.replan([Query(name, node, mode) for name, node in chosen.items()])
 
-    def batch(self, rows: Mapping[str, Sequence[Row]], final: bool = False) -> None:
-        """Run one micro-batch; a row is a tuple of the stream's columns."""
-        parcels: list[Parcel] = []
-        if not self._loaded:
-            parcels += self._pack_tables()
-            self._loaded = True
+    def announce(self, node: Node) -> None:
+        """Make the streams and tables of a plan, as it was before the rules, known."""
+        for part in algebra.walk(node):
+            if isinstance(part, algebra.Scan):
+                self.streams[part.stream] = part
+                self.progress.setdefault(part.stream, Progress())
+                self.late.setdefault(part.stream, [])
+            elif isinstance(part, algebra.TableScan):
+                self._tables[part.table] = part
+
+    def replan(self, queries: Sequence[Query]) -> None:
+        """Run these queries, already optimized, from the next batch on; what is kept goes on."""
+        self.plan: PhysicalPlan = plan(queries, self.config, self._numbers)
+        self._numbers = dict(self.plan.numbers)
+        for query in queries:
+            self.answers.setdefault(query.name, [])
+            self.views.setdefault(query.name, [])
+
+    @property
+    def number(self) -> int:
+        """The number of the next batch."""
+        return self._number
+
+    def heartbeat(self, stream: str) -> int:
+        """Return the time below which nothing of a stream comes any more."""
+        return self.progress[stream].heartbeat(self._slack(stream))
+
+    def batch(
+        self,
+        rows: Mapping[str, Sequence[Row] | pa.Table],
+        final: bool | Collection[str] = False,
+        floors: Mapping[str, int] | None = None,
+    ) -> None:
+        """Run one micro-batch; a row is a tuple of the stream's columns.
+
+        ``final`` ends all streams, or those named; ``floors`` are heartbeats that hold after it.
+        """
+        parcels = self._pack_tables()
         for name, scan in self.streams.items():
+            slack = self._slack(name)
             packer = Packer(
-                self.plan,
-                name,
-                scan.time,
-                self.slack,
-                self.progress[name],
-                self.config,
-                self.shards,
+                self.plan, name, scan.time, slack, self.progress[name], self.config, self.shards
             )
             late = packer.add(to_table(scan.schema, rows.get(name, ())))
             self.late[name] += [tuple(r.values()) for r in late.to_pylist()]
-            self.progress[name] = packer.finish(final)
+            floor = max(packer.progress.floor, (floors or {}).get(name, MIN_TIME))
+            packer.progress = replace(packer.progress, floor=floor)
+            ends = final if isinstance(final, bool) else name in final
+            self.progress[name] = packer.finish(ends or packer.progress.final)
             parcels += packer.parcels()
-        beats = {n: p.heartbeat(self.slack) for n, p in self.progress.items()}
+        beats = {name: self.heartbeat(name) for name in self.streams}
         times = {name: p.max_time for name, p in self.progress.items()}
         for stage in range(self.plan.stages):
             passed: list[Parcel] = []
@@ -105,12 +141,19 @@ class LocalEngine:
                 )
             parcels = passed
         self._take_reports(parcels)
+        self._number += 1
+
+    def _slack(self, stream: str) -> int:
+        return self.slack if isinstance(self.slack, int) else self.slack.get(stream, 0)
 
     def _pack_tables(self) -> list[Parcel]:
+        """Pack the tables of the queries for which this is the first batch."""
         parcels = []
         for at in self.plan.sources("table"):
             source = self.plan.nodes[at].source
             assert source is not None
+            if source.since != self._number:
+                continue
             node = self._tables[source.name]
             table = to_table(node.schema, self._table_rows[source.name])
             valid = (node.valid_from, node.valid_to)
@@ -131,6 +174,7 @@ class LocalEngine:
                 rows = rows or [()] * len(batch)
                 if result["mode"] == "view":
                     fresh_views.setdefault(result["query"], []).extend(rows)
+                    self.as_of[result["query"]] = result["as_of"]
                     continue
                 times = zip(rows, batch.start.tolist(), batch.end.tolist(), strict=True)
                 self.answers[result["query"]] += list(times)
@@ -179,8 +223,11 @@ def run_local(
     return engine.answers
 
 
-def to_table(schema: Schema, rows: Sequence[Row]) -> pa.Table:
+def to_table(schema: Schema, rows: Sequence[Row] | pa.Table) -> pa.Table:
     """Return rows as an Arrow table of a schema (times may be plain integers)."""
+    names = [f"c{i}" for i in range(len(schema))]
+    if isinstance(rows, pa.Table):
+        return rows.rename_columns(names)
     arrays = []
     for i, field in enumerate(schema):
         values = [row[i] for row in rows]
@@ -188,7 +235,7 @@ def to_table(schema: Schema, rows: Sequence[Row]) -> pa.Table:
             arrays.append(pa.array(values, pa.int64()).cast(field.type))
         else:
             arrays.append(pa.array(values, field.type))
-    return pa.table(arrays, names=[f"c{i}" for i in range(len(schema))])
+    return pa.table(arrays, names=names)
 
 
 def _interleave(

@@ -1,0 +1,410 @@
+"""The experiment of [C 4]: six queries, windows by rows and by time, direct against negative.
+
+Figure 3 of the paper gives the queries and the data: one element per millisecond; the two streams
+of the binary queries have equal elements half a millisecond apart, and half of the window each.  A
+join makes one result of two elements, a difference one that lives for half a millisecond, whatever
+the window.
+
+Every case runs a plan through packing and the stages of the fragment engine, in this process, with
+the rules off, so that the operators stand as the query says.  The window is filled first; then the
+clock runs over some micro-batches.  Both methods take turns, and must give the same relation.  The
+clock counts seconds of the processor, so that other work on the machine does not matter much.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.table import Table
+
+from penstock import cql
+from penstock.algebra import Node
+from penstock.bench.virtual import Tick
+from penstock.catalog import Catalog
+from penstock.config import Config
+from penstock.cql.statements import Create, Select
+from penstock.errors import InternalError
+from penstock.kernels.keys import hash_columns
+from penstock.model import INF, Batch
+from penstock.operators import aggregate
+from penstock.physical.packing import Packer, Progress
+from penstock.physical.parcels import Parcel, read_report
+from penstock.physical.planner import Query, plan
+from penstock.physical.stage import run_stage
+from penstock.runs import bags
+from penstock.runs.lifetimes import Lifetimes
+from penstock.runs.state import MemoryStorage
+
+STREAMS = """
+CREATE STREAM STRu (ts BIGINT, ca STRING, cb BIGINT, cc STRING) TIMESTAMP BY ts USING memory;
+CREATE STREAM STRb0 (ts BIGINT, ca BIGINT, cb STRING, cc BIGINT) TIMESTAMP BY ts USING memory;
+CREATE STREAM STRb1 (ts BIGINT, ca BIGINT, cb STRING, cc BIGINT) TIMESTAMP BY ts USING memory;
+"""
+QUERIES = {
+    "selection": "SELECT ca, cb, cc FROM STRu [{u}] WHERE cb > 3",
+    "projection": "SELECT ca, cb FROM STRu [{u}]",
+    "union all": "SELECT ca, cb, cc FROM STRb0 [{b}] UNION ALL SELECT ca, cb, cc FROM STRb1 [{b}]",
+    "join": "SELECT x.ca, x.cb, x.cc, y.cb AS yb, y.cc AS yc FROM STRb0 [{b}] x, STRb1 [{b}] y "
+    "WHERE x.ca = y.ca",
+    "except": "SELECT ca, cb, cc FROM STRb0 [{b}] EXCEPT SELECT ca, cb, cc FROM STRb1 [{b}]",
+    "average": "SELECT ca, cc, AVG(cb) FROM STRu [{u}] GROUP BY ca, cc",
+}
+SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
+KINDS = ("rows", "time")
+METHODS = ("direct", "negative")
+MS = 1000
+BATCH = 100_000
+"""Elements of one micro-batch, over all streams."""
+GAIN = 1.4
+"""By how much the direct method shall be faster, from this number of elements in a window on:"""
+SMALLEST = 100
+INSERTING = {("average", "time"), ("except", "time")}
+"""Cases in which rows with known ends are kept, so that their order matters."""
+KEEPING = ("average", "except", "join")
+"""Queries whose state holds the window, whatever its kind."""
+
+
+def text_of(query: str, kind: str, size: int) -> str:
+    """Return a query with a window that holds ``size`` elements."""
+    if kind == "rows":
+        return QUERIES[query].format(u=f"ROWS {size}", b=f"ROWS {size // 2}")
+    return QUERIES[query].format(u=f"RANGE {size * MS}", b=f"RANGE {size // 2 * MS}")
+
+
+def elements(stream: str, first: int, last: int) -> pa.Table:
+    """Return the elements ``[first, last)`` of a stream of figure 3."""
+    i = np.arange(first, last, dtype=np.int64)
+    if stream == "STRu":
+        letters = pa.array(["a", "a", "b", "b"]).take(pa.array(i % 4))
+        others = pa.array(["v", "u", "w", "v", "v", "u"]).take(pa.array(i % 6))
+        return pa.table([pa.array(i * MS), letters, pa.array(i % 10), others], names="0123")
+    when = i * MS + (MS // 2 if stream == "STRb1" else 0)
+    letters = pa.array(["a", "b", "c", "d", "e"]).take(pa.array(i % 5))
+    return pa.table([pa.array(when), pa.array(535 + i), letters, pa.array(i)], names="0123")
+
+
+class Engine:
+    """One query by one method, in one shard. Results are counted and summed, not kept."""
+
+    def __init__(self, text: str, settings: Mapping[str, Any]) -> None:
+        catalog = Catalog()
+        nodes: dict[str, Node] = {}
+        for parsed in cql.parse_script(f"{STREAMS} {text}"):
+            match cql.bind(parsed, catalog):
+                case Create(definition):
+                    catalog.add(definition)
+                case Select(node):
+                    nodes["q"] = node
+        self.config = Config(settings)
+        self.plan = plan([Query("q", nodes["q"])], self.config, {})
+        self.streams = {
+            source.name: 0
+            for at in self.plan.sources("stream")
+            if (source := self.plan.nodes[at].source) is not None
+        }
+        self._progress = dict.fromkeys(self.streams, Progress())
+        self._storage = MemoryStorage()
+        self._states: dict[str, Any] = {}
+        self.rows = 0
+        self.sum = 0
+        self.seconds: dict[str, float] = {}
+
+    def batch(self, first: int, last: int, final: bool = False) -> float:
+        """Run one micro-batch of elements; return its seconds."""
+        brought = {name: elements(name, first, last) for name in self.streams}
+        began = time.process_time()
+        parcels: list[Parcel] = []
+        for name, table in brought.items():
+            packer = Packer(self.plan, name, 0, 0, self._progress[name], self.config, 1)
+            packer.add(table)
+            self._progress[name] = packer.finish(final)
+            parcels += packer.parcels()
+        beats = {n: p.heartbeat(0) for n, p in self._progress.items()}
+        times = {n: p.max_time for n, p in self._progress.items()}
+        for stage in range(self.plan.stages):
+            parcels = list(
+                run_stage(
+                    self.plan, stage, 0, 1, parcels, self._states, self._storage, self.config,
+                    beats, frozenset(), times,
+                )
+            )  # fmt: skip
+        seconds = time.process_time() - began
+        for parcel in parcels:
+            self._take(read_report(parcel))
+        self._forget()
+        return seconds
+
+    def state(self) -> Iterator[pa.Table]:
+        """Yield the runs of the state, without what was skipped."""
+        for described in self._states.values():
+            for runs in described["runs"].values():
+                for run in runs:
+                    yield self._storage.tables[run["place"]["index"]].slice(run["skipped"])
+
+    def _take(self, report: Mapping[str, Any]) -> None:
+        self._states |= report["states"]
+        labels = {n.digest: n.label for n in self.plan.nodes}
+        for digest, spent in report["seconds"].items():
+            label = labels[digest]
+            self.seconds[label] = self.seconds.get(label, 0.0) + spent
+        for result in report["results"]:
+            batch = Batch.from_table(self._storage.read(result["place"]))
+            self.rows += len(batch)
+            self.sum = (self.sum + _weight(batch)) % 2**64
+
+    def _forget(self) -> None:
+        """Let go of runs that no state needs any more."""
+        needed = {
+            run["place"]["index"]
+            for described in self._states.values()
+            for runs in described["runs"].values()
+            for run in runs
+        }
+        for index in range(len(self._storage.tables)):
+            if index not in needed:
+                self._storage.tables[index] = pa.table({})
+
+
+def _weight(batch: Batch) -> int:
+    """Return the sum of (hash of the values) x (length of life): the same however lives are cut."""
+    lives = batch.end.view(np.uint64) - batch.start.view(np.uint64)
+    keys = hash_columns(batch.columns, len(batch))
+    return int((keys.high * lives).sum(dtype=np.uint64))
+
+
+class InsertionSort(Lifetimes):
+    """Lifetimes whose rows with known ends are kept in one run that is always sorted [C 3.2]."""
+
+    def _add(self, new: Batch) -> None:
+        mortal = new.end < INF
+        super()._add(new.take(~mortal))
+        rows = new.take(mortal & (new.holder == 0))
+        super()._add(new.take(mortal & (new.holder != 0)))
+        if len(rows) == 0:
+            return
+        runs = self._state.runs(self._by_end)
+        together = Batch.concat([*(Batch.from_table(r.table()) for r in runs), rows])
+        together = together.take(np.argsort(together.end, kind="stable"))
+        stats = {"min_end": int(together.end[0]), "max_end": int(together.end[-1]), "in_order": 1}
+        self._state.drop(self._by_end)
+        self._state.append(self._by_end, together.to_table(), stats)
+
+
+@contextmanager
+def sorted_insertion() -> Iterator[None]:
+    """Let operators keep what is alive by `InsertionSort`."""
+    rooms: tuple[Any, ...] = (aggregate, bags)
+    for room in rooms:
+        room.Lifetimes = InsertionSort
+    try:
+        yield
+    finally:
+        for room in rooms:
+            room.Lifetimes = Lifetimes
+
+
+@dataclass
+class Point:
+    """One case: elements per second of each method, and where the time of each went.
+
+    ``profile`` is in microseconds per element, by operator.
+    """
+
+    query: str
+    kind: str
+    size: int
+    rates: dict[str, float]
+    profile: dict[str, dict[str, float]]
+    results: int
+
+    @property
+    def ratio(self) -> float:
+        return self.rates["direct"] / self.rates["negative"]
+
+    @property
+    def needed(self) -> bool:
+        return self.size >= SMALLEST
+
+    def why(self) -> str:
+        """Return the operators that take most of both methods' time."""
+        parts = []
+        for method in METHODS:
+            most = sorted(self.profile[method].items(), key=lambda item: -item[1])[:3]
+            parts.append(f"{method} " + ", ".join(f"{name} {spent:.2f}" for name, spent in most))
+        return "; ".join(parts) + " µs per element"
+
+
+def compare(query: str, kind: str, size: int, repeats: int, batch: int = BATCH) -> Point:
+    """Run one case by both methods in turn; the rates are medians of ``repeats`` batches."""
+    methods = list(METHODS)
+    if (query, kind) in INSERTING:
+        methods.append("insertion")
+    text = text_of(query, kind, size)
+    engines = {
+        m: Engine(text, {"lifetime": m if m in METHODS else "direct", "rules": False})
+        for m in methods
+    }
+    streams = len(engines["direct"].streams)
+    step = batch // streams
+    at = dict.fromkeys(methods, 0)
+
+    def one(method: str) -> float:
+        with sorted_insertion() if method == "insertion" else nullcontext():
+            spent = engines[method].batch(at[method], at[method] + step)
+        at[method] += step
+        return spent
+
+    for method in methods:
+        while at[method] < size // streams + 2 * step:
+            one(method)
+        engines[method].seconds.clear()
+    spent: dict[str, list[float]] = {m: [] for m in methods}
+    for _ in range(repeats):
+        for method in methods:
+            spent[method].append(one(method))
+    for method in METHODS:
+        engines[method].batch(at[method], at[method] + 1, final=True)
+    if engines["direct"].sum != engines["negative"].sum:
+        raise InternalError(f"both methods must give one relation: {query}, {kind} {size}")
+    count = step * streams
+    return Point(
+        query,
+        kind,
+        size,
+        {m: count / statistics.median(s) for m, s in spent.items()},
+        {m: _profile(engines[m].seconds, count * repeats) for m in methods},
+        engines["direct"].rows,
+    )
+
+
+def _profile(seconds: Mapping[str, float], elements: int) -> dict[str, float]:
+    """Return microseconds per element that each operator took."""
+    return {label: 1e6 * spent / elements for label, spent in seconds.items()}
+
+
+def bytes_kept(query: str, kind: str, size: int, batch: int = BATCH) -> float:
+    """Return the bytes of state per element of a full window, by the direct method."""
+    engine = Engine(text_of(query, kind, size), {"rules": False})
+    step = batch // len(engine.streams)
+    for first in range(0, size // len(engine.streams) + 2 * step, step):
+        engine.batch(first, first + step)
+    return float(sum(table.nbytes for table in engine.state())) / size
+
+
+@dataclass
+class Bar:
+    """Something that must hold."""
+
+    text: str
+    value: float
+    needed: float
+    at_least: bool
+    why: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.value >= self.needed if self.at_least else self.value <= self.needed
+
+
+@dataclass
+class Report:
+    """All points, and the bytes kept per element, by query and kind of window."""
+
+    points: list[Point]
+    kept: dict[str, dict[str, float]]
+    largest: int
+
+    def base(self, query: str) -> float:
+        """Return the rate that all rates of a query are relative to."""
+        smallest = min(p.size for p in self.points)
+        return next(
+            p.rates["negative"]
+            for p in self.points
+            if (p.query, p.kind, p.size) == (query, "rows", smallest)
+        )
+
+    def bars(self) -> list[Bar]:
+        bars = [
+            Bar(
+                f"{p.query}, {p.kind}, {p.size:,}: direct to negative", p.ratio, GAIN, True, p.why()
+            )
+            for p in self.points
+            if p.needed
+        ]
+        for query, kept in self.kept.items():
+            text = f"bytes per element of {query}, rows to time, {self.largest:,}"
+            bars.append(Bar(text, kept["rows"] / kept["time"], 1.5, False))
+        return bars
+
+    def as_json(self) -> dict[str, Any]:
+        points = [asdict(p) | {"ratio": p.ratio, "base": self.base(p.query)} for p in self.points]
+        bars = [asdict(bar) | {"met": bar.met} for bar in self.bars()]
+        return {"points": points, "bytes_kept": self.kept, "largest": self.largest, "bars": bars}
+
+
+def measure(
+    largest: int = SIZES[-1], repeats: int = 9, batch: int = BATCH, tick: Tick | None = None
+) -> Report:
+    """Run all cases up to a size of window; ``tick`` is told the share that is done."""
+    sizes = [size for size in SIZES if size <= largest]
+    cases = [(q, k, s) for q in QUERIES for k in KINDS for s in sizes]
+    work = [size + 20 * batch for _, _, size in cases]
+    done, points = 0, []
+    for case, cost in zip(cases, work, strict=True):
+        points.append(compare(*case, repeats, batch))
+        done += cost
+        if tick is not None:
+            tick(done / sum(work))
+    kept = {q: {k: bytes_kept(q, k, sizes[-1], batch) for k in KINDS} for q in KEEPING}
+    return Report(points, kept, sizes[-1])
+
+
+def tables(report: Report) -> list[Table]:
+    """Return what was measured as tables for the terminal."""
+    rates = Table(
+        title="Throughput, relative to negative tuples with 10 rows", title_justify="left"
+    )
+    for column in ("query", "window", "elements"):
+        rates.add_column(column, justify="right" if column == "elements" else "left")
+    for column in ("negative", "direct", "insertion", "direct / negative"):
+        rates.add_column(column, justify="right")
+    for p in report.points:
+        base = report.base(p.query)
+        insertion = f"{p.rates['insertion'] / base:.2f}" if "insertion" in p.rates else ""
+        colour = "" if p.ratio >= GAIN else "yellow" if p.ratio >= 1 else "red"
+        ratio = f"{p.ratio:.2f}"
+        rates.add_row(
+            p.query,
+            p.kind,
+            f"{p.size:,}",
+            f"{p.rates['negative'] / base:.2f}",
+            f"{p.rates['direct'] / base:.2f}",
+            insertion,
+            f"[{colour}]{ratio}[/]" if colour and p.needed else ratio,
+        )
+    kept = Table(title=f"Bytes kept per element, {report.largest:,} elements", title_justify="left")
+    for column in ("query", "rows", "time", "rows / time"):
+        kept.add_column(column, justify="left" if column == "query" else "right")
+    for query, of in report.kept.items():
+        kept.add_row(
+            query, f"{of['rows']:.0f}", f"{of['time']:.0f}", f"{of['rows'] / of['time']:.2f}"
+        )
+    bars = report.bars()
+    missed = Table(
+        title=f"{sum(b.met for b in bars)} of {len(bars)} bars met; missed, and why",
+        title_justify="left",
+    )
+    for column in ("figure", "measured", "needed", "where the time goes"):
+        missed.add_column(column, justify="right" if column == "measured" else "left")
+    for bar in bars:
+        if not bar.met:
+            needed = f"{'at least' if bar.at_least else 'at most'} {bar.needed:g}"
+            missed.add_row(bar.text, f"{bar.value:.2f}", needed, bar.why)
+    return [rates, kept, missed]

@@ -1,0 +1,62 @@
+"""Negative tuples: every row comes once when it is born and once more, whole, when it dies.
+
+Port 0 brings a relation by the direct method: rows with ends, or with holders that are told later.
+What leaves knows no end beforehand: a row that lives for ever passes as it is; any other is born
+with ``end == INF`` and a holder that no other row of the plan has, and dies as a row of a ``minus``
+batch with the same values, start and holder, and its end.  So the rows that are alive must be kept
+here until they die, with all their values, and all that stands above works twice for each of them
+[C 1, E 4.6.4].
+
+When the input is over, rows that are still alive are said to end at ``INF``: whoever waits for the
+end of a row to hand it on whole (`penstock.operators.output`) then knows that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.changes import without_ghosts
+from penstock.model import INF, Batch, Ends, to_numpy
+from penstock.operators.base import SlicedOperator
+from penstock.runs.lifetimes import Lifetimes
+
+
+class SignsOperator(SlicedOperator):
+    """Turns rows with lifetimes into positive and negative rows."""
+
+    holders = "none"
+    ends_rows = False
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        super().__init__([types])
+
+    def load(self) -> None:
+        kept = (*self.input_types[0], pa.int64())
+        state, merging = self.context.state, self.context.merging
+        self._lives = Lifetimes(state, "live", kept, merging, keep_forever=False)
+
+    def save(self) -> None:
+        self._lives.save()
+
+    def slice(
+        self, rows: list[Batch], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        born = without_ghosts(rows[0], ends[0])
+        mortal = (born.end < INF) | (born.holder != 0)
+        number = np.zeros(len(born), np.int64)
+        number[mortal] = self.context.new_holders(int(mortal.sum()))
+        if len(born):
+            yield Batch(born.columns, born.start, np.full(len(born), INF, np.int64), number)
+        numbered = Batch((*born.columns, pa.array(number)), born.start, born.end, born.holder)
+        yield from _negative(self._lives.turn(numbered.take(mortal), ends[0], until))
+        if until == INF:
+            yield from _negative(self._lives.live())
+
+
+def _negative(rows: Batch) -> Iterator[Batch]:
+    if len(rows):
+        holder = to_numpy(rows.columns[-1])
+        yield Batch(rows.columns[:-1], rows.start, rows.end, holder, minus=True)

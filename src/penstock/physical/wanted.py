@@ -1,0 +1,61 @@
+"""How the rows of a window should be distributed, seen from the operator that will ask for it.
+
+With negative tuples the rows of a window by time get their signs right above it, and their signs
+are state: they should be made in the shard that needs them, not be exchanged afterwards.  An
+operator with keys is looked for above the window; its keys are followed down through selections
+and projections.  A window that nothing is said about is spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock import algebra
+from penstock.algebra import Node
+from penstock.expr.nodes import Column, Expr
+from penstock.physical.plan import Exchange
+
+
+def wanted(plan: Node) -> dict[Node, Exchange]:
+    """Return the distribution of each window by time for which one is known; the first counts."""
+    found: dict[Node, Exchange] = {}
+    for node in algebra.walk(plan):
+        for below, keys in _keyed(node):
+            place = _followed(below, keys)
+            if place is not None:
+                found.setdefault(place[0], Exchange("hash", place[1]))
+    return found
+
+
+def _keyed(node: Node) -> Iterator[tuple[Node, tuple[Expr, ...]]]:
+    """Yield the inputs of a node with the keys that they must be distributed by."""
+    match node:
+        case algebra.Aggregate():
+            yield node.input, node.keys
+        case algebra.Join() | algebra.AsofJoin():
+            yield node.left, node.left_keys
+            yield node.right, node.right_keys
+        case algebra.Distinct():
+            yield node.input, _all(node)
+        case algebra.SetOp():
+            yield node.left, _all(node)
+            yield node.right, _all(node)
+
+
+def _all(node: Node) -> tuple[Expr, ...]:
+    return tuple(Column(i, kind) for i, kind in enumerate(node.schema.types))
+
+
+def _followed(node: Node, keys: tuple[Expr, ...]) -> tuple[Node, tuple[int, ...]] | None:
+    """Return the window that keys come from, and its columns that they are."""
+    columns = [key.index for key in keys if isinstance(key, Column)]
+    if not columns or len(columns) < len(keys):
+        return None
+    match node:
+        case algebra.Window(_, spec) if spec.by_time:
+            return node, tuple(columns)
+        case algebra.Filter():
+            return _followed(node.input, keys)
+        case algebra.Project():
+            return _followed(node.input, tuple(node.exprs[c] for c in columns))
+    return None

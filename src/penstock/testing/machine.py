@@ -1,0 +1,430 @@
+"""A CQL script that runs without Spark: fed by hand, its answers measured at every instant.
+
+The script goes through the same parser, binder, optimizer, planner and fragments as on Spark; only
+the sources and sinks are taken away.  Nothing waits: a `feed` is a micro-batch, and when it returns
+it has happened.
+
+A relation is measured by its change log, which tells everything about the instants below the
+query's heartbeat ``W`` and nothing about those after it.  So two answers are compared as relations,
+by their snapshots at every instant below ``W``; how intervals were cut on the way is free.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock import algebra, cql
+from penstock.algebra import Node
+from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef
+from penstock.config import Config
+from penstock.cql import statements
+from penstock.errors import DataError, NotSupportedError, QueryError, suggest
+from penstock.model import INF, MIN_TIME, TIMESTAMP
+from penstock.optimizer import optimize_alone, shared_digests
+from penstock.physical.planner import Query
+from penstock.reference import (
+    Inputs,
+    Steps,
+    relation,
+    snapshot_at,
+    stream,
+    to_intervals,
+)
+from penstock.spark.sinks import changes_of
+from penstock.spark.spool import as_table
+from penstock.testing.local import LocalEngine
+from penstock.testing.times import (
+    instant,
+    plain,
+    plain_rows,
+    readable,
+    shown_time,
+    shown_values,
+    time_text,
+)
+
+Row = tuple[Any, ...]
+Tables = dict[str, pa.Table]
+
+
+@dataclass
+class Running:
+    """A query: what its sink asked for, and since when it sees its streams."""
+
+    name: str
+    node: Node
+    mode: str
+    stamps: bool
+    since: int | None = None
+    batch: int | None = None
+    shared: list[str] = field(default_factory=list)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """All ways in which it is delivered here: its own, and those that are measured."""
+        if self.mode == "stream":
+            return ("stream",)
+        return ("log", "intervals", "view") if self.mode == "view" else ("log", "intervals")
+
+
+class Machine:
+    """A script with its streams fed by hand; see `penstock.testing.Rig`."""
+
+    def __init__(
+        self,
+        script: str = "",
+        *,
+        tables: Mapping[str, Any] | None = None,
+        shards: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        batch_rows: int | None = None,
+        day: str = "1970-01-01",
+    ) -> None:
+        self.catalog = Catalog()
+        self._given = {name.lower(): rows for name, rows in (tables or {}).items()}
+        self._settings = dict(settings or {})
+        self._shards = shards or Config(settings)["shards"] or 1
+        self._batch_rows = batch_rows
+        self._day = day
+        self._slack: dict[str, int] = {}
+        self._tables: Tables = {}
+        self._running: dict[str, Running] = {}
+        self._events: list[tuple[str, Any]] = []
+        self._rejected: dict[str, list[Row]] = {}
+        self._changed = False
+        self._engine = LocalEngine(
+            {}, self._tables, shards=self._shards, settings=settings, slack=self._slack
+        )
+        self.sql(script)
+
+    # -- the script --------------------------------------------------------------------------------
+
+    def sql(self, text: str) -> None:
+        """Run statements, also later ones: a query sees what is fed after it was created.
+
+        SHOW, DESCRIBE and EXPLAIN are passed over.
+        """
+        for parsed in cql.parse_script(text) if text.strip() else ():
+            self._execute(cql.bind(parsed, self.catalog))
+        self._events.append(("sql", text))
+
+    def _execute(self, statement: statements.Statement) -> None:
+        match statement:
+            case statements.Create(definition, if_not_exists):
+                kind = type(definition).__name__.removesuffix("Def").lower()
+                if not (if_not_exists and definition.name.lower() in self.catalog.of_kind(kind)):
+                    self._create(definition)
+            case statements.Drop(kind, name, if_exists):
+                if if_exists and name.lower() not in self.catalog.of_kind(kind):
+                    return
+                self.catalog.remove(kind, name)
+                if kind == "query":
+                    del self._running[name.lower()]
+                    self._changed = True
+            case statements.Show() | statements.Describe() | statements.Explain():
+                return
+            case _:
+                raise NotSupportedError(
+                    f"a rig runs CREATE and DROP, but not "
+                    f"{type(statement).__name__.upper()}; give a query a name with CREATE QUERY"
+                )
+
+    def _create(self, definition: Any) -> None:
+        if isinstance(definition, QueryDef):
+            self._create_query(definition)
+        self.catalog.add(definition)
+        if isinstance(definition, StreamDef):
+            self._slack[definition.name] = definition.slack
+        elif isinstance(definition, TableDef) and definition.name.lower() in self._given:
+            rows = readable(self._given[definition.name.lower()], definition.schema, self._day)
+            self._tables[definition.name] = as_table(rows, definition.schema)
+
+    def _create_query(self, definition: QueryDef) -> None:
+        sink = None
+        if definition.sink is not None:
+            sink = self.catalog.get("sink", definition.sink)
+        streams = algebra.streams_of(definition.plan)
+        for node in algebra.walk(definition.plan):
+            if isinstance(node, algebra.TableScan) and node.table not in self._tables:
+                raise QueryError(
+                    f"the rows of table '{node.table}' must be given to the rig: "
+                    f"tables={{'{node.table}': [...]}}"
+                )
+        mode = "view" if sink is None else changes_of(sink)
+        mode = "stream" if algebra.is_stream(definition.plan) else mode
+        one: StreamDef = self.catalog.get("stream", min(streams))
+        stamps = bool(one.schema[one.time].type == TIMESTAMP)
+        self._running[definition.name.lower()] = Running(
+            definition.name, definition.plan, mode, stamps
+        )
+        self._engine.announce(definition.plan)
+        self._changed = True
+
+    def _replan(self) -> None:
+        """Plan as a session does: a new query begins where nothing has been seen yet."""
+        self._changed = False
+        fresh = {q.name: q for q in self._running.values() if q.batch is None}
+        for query in fresh.values():
+            seen = [self._engine.progress[s].max_time for s in algebra.streams_of(query.node)]
+            query.since = None if max(seen) == MIN_TIME else max(seen) + 1
+            query.batch = self._engine.number
+        for since in {q.since for q in fresh.values()}:
+            peers = {q.name: q.node for q in self._running.values() if q.since == since}
+            for name, digests in shared_digests(peers).items():
+                if name in fresh:
+                    fresh[name].shared = digests
+        queries = []
+        for query in self._running.values():
+            node = query.node
+            if self._engine.config["rules"]:
+                node = optimize_alone(node, query.shared)
+            queries += [
+                Query(f"{query.name} {mode}", node, mode, query.since, query.batch or 0)
+                for mode in query.modes
+            ]
+        self._engine.replan(queries)
+
+    # -- rows and time -----------------------------------------------------------------------------
+
+    def feed(self, stream: str | Mapping[str, Any], rows: Any = None) -> None:
+        """Feed rows of a stream, or of several (a dict), as one micro-batch.
+
+        Rows are tuples or dicts in a list, an Arrow table or a pandas frame.
+        """
+        given = {stream: rows} if isinstance(stream, str) else stream
+        fed: Tables = {}
+        for name, some in given.items():
+            definition = self._stream(name)
+            fed[definition.name] = self._accepted_types(definition, some)
+        self._events.append(("feed", fed))
+        most = max((t.num_rows for t in fed.values()), default=0)
+        size = self._batch_rows or max(1, most)
+        for first in range(0, max(1, most), size):
+            self._batch({name: table.slice(first, size) for name, table in fed.items()})
+
+    def heartbeat(self, stream: str, time: Any) -> None:
+        """Promise that nothing of a stream before ``time`` comes any more; such rows are late."""
+        self._beat({self._stream(stream).name: time})
+
+    def advance(self, time: Any) -> None:
+        """Move time on: nothing of any stream before ``time`` comes any more."""
+        self._beat(dict.fromkeys(sorted(self._engine.streams), time))
+
+    def end(self, *streams: str) -> None:
+        """End streams, all if none is named: everything becomes final."""
+        names = {self._stream(s).name for s in streams} or set(self._engine.streams)
+        self._events.append(("end", names))
+        self._batch({}, final=names)
+
+    def _beat(self, times: Mapping[str, Any]) -> None:
+        floors = {}
+        for name, time in times.items():
+            definition: StreamDef = self.catalog.get("stream", name)
+            stamps = definition.schema[definition.time].type == TIMESTAMP
+            floors[name] = instant(time, stamps, self._day)
+        self._events.append(("beat", floors))
+        self._batch({}, floors=floors)
+
+    def _batch(
+        self, rows: Tables, final: Iterable[str] = (), floors: Mapping[str, int] | None = None
+    ) -> None:
+        if self._changed:
+            self._replan()
+        self._engine.batch(rows, frozenset(final), floors)
+
+    def _stream(self, name: str) -> StreamDef:
+        definition: StreamDef = self.catalog.get("stream", name)
+        if definition.name not in self._engine.streams:
+            raise QueryError(
+                f"a stream must be read by a query before it is fed, but no query reads '{name}'; "
+                f"{suggest(name, self._engine.streams)}"
+            )
+        if self._engine.progress[definition.name].final:
+            raise DataError(f"the stream '{name}' must not have ended to go on, but it has")
+        return definition
+
+    def _accepted_types(self, definition: StreamDef, rows: Any) -> pa.Table:
+        """Return rows of the declared types; others are an error or go to the dead letters."""
+        schema = definition.schema
+        try:
+            table = as_table(readable(rows, schema, self._day), schema)
+            _check_times(table, definition)
+            return table
+        except DataError:
+            if definition.deadletter is None or not isinstance(rows, list):
+                raise
+        good = []
+        for row in rows:
+            try:
+                table = as_table(readable([row], schema, self._day), schema)
+                _check_times(table, definition)
+                good.append(table)
+            except DataError as error:
+                self._rejected.setdefault(definition.name, []).append((str(error), row))
+        return pa.concat_tables(good) if good else as_table([], schema)
+
+    # -- what came out -----------------------------------------------------------------------------
+
+    def rows(self, query: str) -> list[Row]:
+        """Return what the query's sink holds, in order of time.
+
+        The values, then for intervals start and end, for a log time and sign, for a stream its
+        time; a view is the newest whole snapshot.  Times are datetimes, or integers as the streams
+        count them; None is "for ever".
+        """
+        found = self._query(query)
+        key = f"{found.name} {found.mode}"
+        if found.mode == "view":
+            return list(self._engine.views.get(key, []))
+        answers = sorted(self._engine.answers.get(key, []), key=lambda row: row[1:])
+        if found.mode == "log":
+            return [(*v[:-1], shown_time(t, found.stamps), v[-1]) for v, t, _ in answers]
+        if found.mode == "stream":
+            return [(*v, shown_time(t, found.stamps)) for v, t, _ in answers]
+        return [
+            (*v, shown_time(s, found.stamps), shown_time(e, found.stamps)) for v, s, e in answers
+        ]
+
+    def intervals(self, query: str) -> list[Row]:
+        """Return what is known of a relation so far, as the longest intervals.
+
+        The end of a row that has not left is None.
+        """
+        found = self._relation(query)
+        return _shown_intervals(found, self._steps(found))
+
+    def snapshot(self, query: str, at: Any = None) -> list[Row]:
+        """Return the rows that a relation holds at an instant, by default the newest known one."""
+        found = self._relation(query)
+        kinds = found.node.schema.types
+        return [shown_values(v, kinds) for v in self._snapshot(found, at).elements()]
+
+    def late(self, stream: str) -> list[Row]:
+        """Return the rows of a stream that came too late."""
+        definition: StreamDef = self.catalog.get("stream", stream)
+        return list(self._engine.late.get(definition.name, []))
+
+    def rejected(self, stream: str) -> list[tuple[str, Any]]:
+        """Return the rows that did not fit ``ON ERROR DEADLETTER``: why, and the row as given."""
+        definition: StreamDef = self.catalog.get("stream", stream)
+        return [(str(why), row) for why, row in self._rejected.get(definition.name, [])]
+
+    def oracle(self, query: str) -> list[Row]:
+        """Return what the reference says: intervals of a relation, or the rows of a stream.
+
+        It evaluates the query by its definition, slowly, and shares no code with the engine.
+        """
+        found = self._query(query)
+        if found.mode == "stream":
+            elements = self._oracle_stream(found)
+            ordered = sorted(elements.elements(), key=lambda element: element[0])
+            kinds = found.node.schema.types
+            return [(*shown_values(v, kinds), shown_time(t, found.stamps)) for t, v in ordered]
+        steps = self._known(found, relation(found.node, self._inputs(found)))
+        return _shown_intervals(found, steps)
+
+    # -- measuring ---------------------------------------------------------------------------------
+
+    def _query(self, name: str) -> Running:
+        self.catalog.get("query", name)
+        if self._changed:
+            self._replan()
+        return self._running[name.lower()]
+
+    def _relation(self, name: str) -> Running:
+        found = self._query(name)
+        if found.mode == "stream":
+            raise QueryError(
+                f"'{name}' must be a relation to be asserted as one, but it is a stream; use "
+                f"assert_stream"
+            )
+        return found
+
+    def _heartbeat(self, query: Running) -> int:
+        return min(self._engine.heartbeat(s) for s in algebra.streams_of(query.node))
+
+    def _known(self, query: Running, steps: Steps) -> Steps:
+        """Return the part of a relation that is final."""
+        until = self._heartbeat(query)
+        return steps if until == INF else [step for step in steps if step[0] < until]
+
+    def _steps(self, query: Running) -> Steps:
+        """Return the relation that the change log describes."""
+        log = sorted(self._engine.answers.get(f"{query.name} log", []), key=lambda row: row[1])
+        state: Counter[Row] = Counter()
+        steps: Steps = []
+        for values, time, _ in log:
+            state[tuple(map(plain, values[:-1]))] += values[-1]
+            if steps and steps[-1][0] == time:
+                steps.pop()
+            steps.append((time, +state))
+        return steps
+
+    def _stream_rows(self, query: Running) -> list[tuple[Row, int, int]]:
+        return self._engine.answers.get(f"{query.name} stream", [])
+
+    def _as_of(self, query: Running, at: Any) -> int:
+        until = self._heartbeat(query)
+        if at is None:
+            newest = max(self._engine.progress[s].max_time for s in algebra.streams_of(query.node))
+            return max(MIN_TIME, min(until - 1, newest)) if until > MIN_TIME else MIN_TIME
+        time = instant(at, query.stamps, self._day)
+        if time >= until:
+            raise QueryError(
+                f"the snapshot of '{query.name}' at {time_text(time, query.stamps)} must be final, "
+                f"but rows from {time_text(until, query.stamps)} on may still come; use advance() "
+                f"or end() first"
+            )
+        return time
+
+    def _snapshot(self, query: Running, at: Any) -> Counter[Row]:
+        return snapshot_at(self._steps(query), self._as_of(query, at))
+
+    def _inputs(self, query: Running) -> Inputs:
+        """Return what the oracle sees: rows that are not late, from when the query began."""
+        streams: dict[str, list[tuple[Row, int]]] = {}
+        for name in algebra.streams_of(query.node):
+            elements = self._in_time(self.catalog.get("stream", name))
+            since = MIN_TIME if query.since is None else query.since
+            streams[name] = [(row, time) for row, time in elements if time >= since]
+        return Inputs(streams, {name: plain_rows(table) for name, table in self._tables.items()})
+
+    def _in_time(self, definition: StreamDef) -> list[tuple[Row, int]]:
+        largest = floor = MIN_TIME
+        kept = []
+        for kind, what in self._events:
+            if kind == "beat":
+                floor = max(floor, what.get(definition.name, MIN_TIME))
+            if kind == "feed" and definition.name in what:
+                for row in plain_rows(what[definition.name]):
+                    time = row[definition.time]
+                    if time >= max(largest - definition.slack, floor):
+                        kept.append((row, time))
+                        largest = max(largest, time)
+        return kept
+
+    def _oracle_stream(self, query: Running) -> Counter[tuple[int, Row]]:
+        until = self._heartbeat(query)
+        true = stream(query.node, self._inputs(query))
+        return Counter({e: n for e, n in true.items() if e[0] < until or until == INF})
+
+
+def _shown_intervals(query: Running, steps: Steps) -> list[Row]:
+    kinds, stamps = query.node.schema.types, query.stamps
+    return [
+        (*shown_values(v, kinds), shown_time(start, stamps), shown_time(end, stamps))
+        for v, start, end in to_intervals(steps)
+    ]
+
+
+def _check_times(table: pa.Table, definition: StreamDef) -> None:
+    column = table.column(definition.time)
+    if column.null_count:
+        number = column.is_null().to_pylist().index(True)
+        name = definition.schema[definition.time].name
+        raise DataError(f"row {number} must have a time, but the time column '{name}' is null")
