@@ -422,6 +422,31 @@ def test_of_equal_relations_the_one_that_can_tell_most_is_read() -> None:
         engine.ask(f"SELECT * FROM b AS OF {now - 4}")
 
 
+def test_what_will_be_kept_is_answered_from_its_parts_or_says_so() -> None:
+    engine = keeper(recent=KEPT["recent"])
+    plans = dict(engine.declared.queries)
+    for name, stream in (("new", "s"), ("other", "r")):
+        text = f"SELECT k, COUNT(*) AS n FROM {stream} [RANGE 8] GROUP BY k"
+        plans[name] = (cql.bind_query(text, CATALOG), "kept")
+    engine.declared = Declared(CATALOG, plans)
+    assert sum(engine.ask("SELECT * FROM new").rows.column("n").to_pylist()) == len(
+        engine.ask("SELECT * FROM recent")
+    )
+    with pytest.raises(StateError, match="'other' must have a committed batch"):
+        engine.ask("SELECT * FROM other")
+
+
+def test_tables_alone_have_an_instant_only_where_it_matters() -> None:
+    engine = keeper()
+    assert engine.ask("SELECT * FROM d AS OF 5").valid_at is None
+    found = engine.ask("SELECT * FROM v AS OF 10")
+    assert found.valid_at == 10
+    rows = engine.table_rows["v"]
+    valid = [r for r in rows if (r[2] is None or r[2] <= 10) and (r[3] is None or r[3] > 10)]
+    assert bag_of(found.rows) == Counter(valid)
+    assert 0 < len(valid) < len(rows)
+
+
 def test_what_has_not_begun_says_so() -> None:
     data = make.many_rows(random.Random(1), 5)
     engine = Keeper({"w": cql.bind_query("SELECT * FROM s [ROWS 2]", CATALOG)}, data, 0, 1)

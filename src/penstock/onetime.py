@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,8 @@ from penstock.algebra import Node, Scan, TableScan, ToStream, Window
 from penstock.catalog import Catalog, TableDef
 from penstock.config import Config
 from penstock.cql.once import Question
-from penstock.cql.render import duration_text, in_timestamps, time_text
-from penstock.cql.times import MICROSECONDS
+from penstock.cql.render import duration_text, time_text
+from penstock.cql.times import MICROSECONDS, STAMPS, time_kinds
 from penstock.encoding import Declared
 from penstock.errors import StateError
 from penstock.model import INF, MIN_TIME, Batch, one_array, to_numpy
@@ -225,8 +225,9 @@ def answer(
     """Answer a question; ``storage`` opens all files that are needed before any is read."""
     kept = {key_of(h.plan): h for h in sorted(held, key=Held.worth)}  # the best of equals
     parts = _Parts()
-    plan = _replaced(question.plan, kept, parts, question, declared)
-    time = _instant(question, parts)
+    plan = _Replacing(question, declared, kept, parts).of(question.plan)
+    stamps = STAMPS in time_kinds(question.plan)
+    time = _instant(question, parts, stamps)
     runs = storage(set().union(*(h.files() for h in parts.held.values())))
     columns: dict[str, Columns] = {}
     for name, found in parts.held.items():
@@ -235,53 +236,62 @@ def answer(
     for name, scan in parts.tables.items():
         columns[name] = _table_columns(question, declared.catalog, scan, tables, time)
     rows = answer_once(plan, columns, config)
-    shown = None if time is None else shown_time(time, in_timestamps(question.plan))
+    shown = None if time is None else shown_time(time, stamps)
     return Snapshot(rows, shown, batch)
 
 
-def _replaced(
-    node: Node, kept: Mapping[Node, Held], parts: _Parts, question: Question, declared: Declared
-) -> Node:
-    """Return the plan with kept relations and tables as scans, the largest that there are."""
-    found = kept_as(node, kept)
-    if found is not None:
-        return parts.put(node, found)
-    if isinstance(node, TableScan):
-        return parts.put(node, node)
-    name = kept_as(node, _announced(declared))
-    if name is not None:
-        raise StateError(
-            f"'{name}' must have a committed batch to be read, and it has none yet; ask again "
-            f"after its first batch"
-        )
-    if isinstance(node, Scan | Window | ToStream):
-        _refuse(node, question, declared)
-    below = tuple(_replaced(n, kept, parts, question, declared) for n in algebra.inputs(node))
-    return algebra.with_inputs(node, below)
+class _Replacing:
+    """Puts scans in the place of kept relations and tables, the largest that there are."""
 
+    def __init__(
+        self, question: Question, declared: Declared, kept: Mapping[Node, Held], parts: _Parts
+    ) -> None:
+        self._question = question
+        self._declared = declared
+        self._kept = kept
+        self._parts = parts
+        self._announced = _announced(declared)
 
-def _refuse(node: Node, question: Question, declared: Declared) -> None:
-    """Say that a part of the plan is not kept, and how it would be."""
-    span = question.span_of(node)
-    text = question.source.text(span)
-    delivering = {n.lower(): mode for n, (_, mode) in declared.queries.items()}
-    mode = delivering.get(text.split(" ", 1)[0].lower())
-    if mode is not None and mode not in READABLE:
-        goes = "is a stream" if mode == "stream" else f"hands its answer on as {mode}"
-        question.source.fail(
-            f"query '{text}' {goes} and keeps nothing that could be read; CREATE MATERIALIZED VIEW "
-            f"name AS with its text keeps its answer",
+    def of(self, node: Node, waiting: str | None = None) -> Node:
+        """Return a plan over scans; ``waiting`` is the relation around it that will be kept."""
+        found = kept_as(node, self._kept)
+        if found is not None:
+            return self._parts.put(node, found)
+        if isinstance(node, TableScan):
+            return self._parts.put(node, node)
+        waiting = waiting or kept_as(node, self._announced)
+        if isinstance(node, Scan | Window | ToStream):
+            if waiting is not None:
+                raise StateError(
+                    f"'{waiting}' must have a committed batch to be read, and it has none yet; ask "
+                    f"again after its first batch"
+                )
+            self._refuse(node)
+        below = tuple(self.of(n, waiting) for n in algebra.inputs(node))
+        return algebra.with_inputs(node, below)
+
+    def _refuse(self, node: Node) -> NoReturn:
+        """Say that a part of the plan is not kept, and how it would be."""
+        source, span = self._question.source, self._question.span_of(node)
+        text = source.text(span)
+        delivering = {n.lower(): mode for n, (_, mode) in self._declared.queries.items()}
+        mode = delivering.get(text.lower())
+        if mode is not None and mode not in READABLE:
+            goes = "is a stream" if mode == "stream" else f"hands its answer on as {mode}"
+            source.fail(
+                f"query '{text}' {goes} and keeps nothing that could be read; CREATE MATERIALIZED "
+                f"VIEW name AS with its text keeps its answer",
+                span,
+            )
+        keep = f"CREATE MATERIALIZED VIEW name AS SELECT * FROM {text}"  # noqa: S608 (a sentence)
+        source.fail(
+            f"{text} is not kept, and a one-time query reads only what is; keep it with {keep}, or "
+            f"run the whole query continuously with CREATE QUERY name AS",
             span,
         )
-    keep = f"CREATE MATERIALIZED VIEW name AS SELECT * FROM {text}"  # noqa: S608 (a sentence)
-    question.source.fail(
-        f"{text} is not kept, and a one-time query reads only what is; keep it with {keep}, or run "
-        f"the whole query continuously with CREATE QUERY name AS",
-        span,
-    )
 
 
-def _instant(question: Question, parts: _Parts) -> int | None:
+def _instant(question: Question, parts: _Parts, stamps: bool) -> int | None:
     """Return the instant that the answer is about; None if time does not matter."""
     held = list(parts.held.values())
     timed = any(t.valid_from is not None or t.valid_to is not None for t in parts.tables.values())
@@ -291,8 +301,7 @@ def _instant(question: Question, parts: _Parts) -> int | None:
                 "a table with VALID FROM .. TO has other rows at other times; say when with AS OF",
                 question.span,
             )
-        return question.as_of
-    stamps = in_timestamps(question.plan)
+        return question.as_of if timed else None
     for relation in held:
         if not relation.readable:
             why = "it is paused" if relation.paused else "its streams have brought too little"
