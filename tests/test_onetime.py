@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from penstock import cql
 from penstock.algebra import Aggregate, Node, Window, inputs, is_stream, streams_of, walk
 from penstock.catalog import Catalog, StreamDef, TableDef
-from penstock.config import Config
 from penstock.cql.source import Source
 from penstock.encoding import Declared, declared_in, decode, encode
 from penstock.errors import QueryError, StateError
@@ -42,8 +41,18 @@ from tests.test_oracle import ORACLE, truth
 class Keeper(LocalEngine):
     """An engine all of whose queries are kept, ``keep`` behind the slowest of them."""
 
-    def __init__(self, plans: Mapping[str, Node], data: Data, keep: int, shards: int) -> None:
-        super().__init__(plans, data.tables, shards=shards, slack=data.slack, mode="kept")
+    def __init__(
+        self,
+        plans: Mapping[str, Node],
+        data: Data,
+        keep: int,
+        shards: int,
+        lifetime: str = "direct",
+    ) -> None:
+        options = {"lifetime": lifetime}
+        super().__init__(
+            plans, data.tables, shards=shards, slack=data.slack, mode="kept", settings=options
+        )
         chosen = optimize(plans)
         queries = [Query(n, p, "kept", keep=keep) for n, p in chosen.items()]
         self.plan = plan(queries, self.config, {})
@@ -68,7 +77,13 @@ class Keeper(LocalEngine):
 
     def answer(self, question: cql.Question) -> Snapshot:
         return answer(
-            question, self.declared, self.held(), lambda _: self._storage, self.rows_of, Config(), 7
+            question,
+            self.declared,
+            self.held(),
+            lambda _: self._storage,
+            self.rows_of,
+            self.config,
+            7,
         )
 
 
@@ -84,6 +99,7 @@ def _catalog() -> Catalog:
 
 
 CATALOG = _catalog()
+LIFETIMES = st.sampled_from(["direct", "negative"])
 
 
 def bag_of(rows: pa.Table) -> Counter:
@@ -149,7 +165,8 @@ def test_a_kept_relation_is_the_oracle_at_every_instant_that_is_kept(chance) -> 
     node = chance.draw(relations())
     share = chance.draw(st.sampled_from([0.6, 1.0]))
     keep = chance.draw(st.sampled_from([0, 3, 50, INF]))
-    engine = Keeper({"kept": node}, data, keep, chance.draw(st.sampled_from([1, 3])))
+    shards, lifetime = chance.draw(st.sampled_from([1, 3])), chance.draw(LIFETIMES)
+    engine = Keeper({"kept": node}, data, keep, shards, lifetime)
     feed(engine, data, share)
     (held,) = engine.held()
     if held.until <= -(2**62):
@@ -202,11 +219,11 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("share", [0.7, 1.0])
-def test_questions_over_kept_relations_are_answered_as_the_oracle_does(shards, share) -> None:
+@pytest.mark.parametrize(("share", "lifetime"), [(0.7, "direct"), (1.0, "negative")])
+def test_questions_are_answered_as_the_oracle_does(shards, share, lifetime) -> None:
     data = make.many_rows(random.Random(shards), 60)
     plans = {name: cql.bind_query(text, CATALOG) for name, text in KEPT.items()}
-    engine = Keeper(plans, data, 15, shards)
+    engine = Keeper(plans, data, 15, shards, lifetime)
     feed(engine, data, share)
     everything = truth(data)
     for text in QUESTIONS:
@@ -245,7 +262,8 @@ def test_a_random_plan_over_kept_windows_is_the_plan_over_the_streams(chance) ->
     data = chance.draw(make.data())
     whole = chance.draw(make.plans(depth=4).filter(relational))
     parts = {f"part {i}": leaf for i, leaf in enumerate(dict.fromkeys(leaves(whole)))}
-    engine = Keeper(parts, data, 5, chance.draw(st.sampled_from([1, 2])))
+    shards, lifetime = chance.draw(st.sampled_from([1, 2])), chance.draw(LIFETIMES)
+    engine = Keeper(parts, data, 5, shards, lifetime)
     feed(engine, data)
     question = cql.Question(Source("?"), (0, 1), whole, None, (0, 0), ())
     assert can_answer(question, engine.declared)
