@@ -372,6 +372,22 @@ def test_the_slowest_relation_decides_and_the_others_wait_for_it() -> None:
     assert fast.low == slow.until - 1
 
 
+OVER = "COUNT(*) OVER (PARTITION BY b ORDER BY t ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)"
+
+
+def test_streams_in_windows_are_kept_too() -> None:
+    counted = f"SELECT * FROM (SELECT x, {OVER} AS n FROM q) [RANGE 9]"
+    born = "SELECT * FROM ISTREAM (SELECT k FROM s [ROWS 2]) [RANGE 9]"
+    engine = keeper(counted=counted, born=born)
+    data = make.many_rows(random.Random(3), 40)
+    for name, text in (("counted", counted), ("born", born)):
+        made = bound(f"CREATE MATERIALIZED VIEW w AS {text}").definition
+        found = engine.ask(f"SELECT * FROM {name}")
+        expected = snapshot_at(relation(made.plan, truth(data)), found.valid_at)
+        same_bag(bag_of(found.rows), expected, found.valid_at)
+        assert len(found) > 3
+
+
 # Mistakes
 
 
@@ -388,7 +404,9 @@ def test_the_slowest_relation_decides_and_the_others_wait_for_it() -> None:
         ("SELECT * FROM recent [ROWS 2]", "is not kept", "recent [ROWS 2]"),
         ("SELECT a.k FROM s [ROWS 9] AS OF 3 a", r"s [ROWS 9] is not kept", "s [ROWS 9]"),
         ("SELECT k FROM (SELECT k FROM q2) z", "there is no stream", "q2"),
-        ("ISTREAM (SELECT * FROM recent)", "is not kept", None),
+        ("ISTREAM (SELECT * FROM recent)", "this makes a stream", None),
+        (f"SELECT x, {OVER} AS n FROM q", "this makes a stream", None),
+        (f"SELECT x, {OVER} AS n FROM all_q", "this makes a stream", None),
         ("SELECT * FROM nowhere", "there is no stream, table or view 'nowhere'", "nowhere"),
         ("SELECT * FROM recent AS OF 'noon'", "time must be an integer", "AS OF 'noon'"),
         ("SELECT * FROM recent AS OF 9999", "not final yet", "AS OF 9999"),
