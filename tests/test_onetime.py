@@ -494,9 +494,12 @@ def test_a_query_that_hands_its_answer_on_says_what_to_do() -> None:
     engine = keeper()
     plans = dict(engine.declared.queries)
     plans["away"] = (cql.bind_query("SELECT k FROM r [ROWS 7]", CATALOG), "intervals")
+    plans["stored"] = (cql.bind_query("SELECT x FROM r [ROWS 8]", CATALOG), "delta")
     engine.declared = Declared(CATALOG, plans)
     with pytest.raises(QueryError, match=r"hands its answer on as intervals .*MATERIALIZED VIEW"):
         engine.ask("SELECT * FROM away")
+    with pytest.raises(QueryError, match=r"query 'stored' keeps its answer in a table of a datab"):
+        engine.ask("SELECT * FROM stored s")
 
 
 def test_continuous_statements_have_no_instant() -> None:

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 READABLE = ("kept", "view")
 """The modes of queries whose state holds their whole answer."""
 
+_GOES = {"stream": "is a stream", "delta": "keeps its answer in a table of a database"}
+"""What queries of other modes do; the rest hand their answers on in the words of their mode."""
+
 _SHOWN = 20
 
 TableReader = Callable[[TableDef], pa.Table]
@@ -277,10 +280,10 @@ class _Replacing:
         delivering = {n.lower(): mode for n, (_, mode) in self._declared.queries.items()}
         mode = delivering.get(text.lower())
         if mode is not None and mode not in READABLE:
-            goes = "is a stream" if mode == "stream" else f"hands its answer on as {mode}"
+            goes = _GOES.get(mode, f"hands its answer on as {mode}")
             source.fail(
-                f"query '{text}' {goes} and keeps nothing that could be read; CREATE MATERIALIZED "
-                f"VIEW name AS with its text keeps its answer",
+                f"query '{text}' {goes} and keeps nothing that could be read here; CREATE "
+                f"MATERIALIZED VIEW name AS with its text keeps its answer",
                 span,
             )
         if span == self._question.span:
