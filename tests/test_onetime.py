@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from penstock import cql
 from penstock.algebra import Aggregate, Node, Window, inputs, is_stream, streams_of, walk
 from penstock.catalog import Catalog, StreamDef, TableDef
-from penstock.config import Config
 from penstock.cql.source import Source
 from penstock.encoding import Declared, declared_in, decode, encode
 from penstock.errors import QueryError, StateError
@@ -42,8 +41,18 @@ from tests.test_oracle import ORACLE, truth
 class Keeper(LocalEngine):
     """An engine all of whose queries are kept, ``keep`` behind the slowest of them."""
 
-    def __init__(self, plans: Mapping[str, Node], data: Data, keep: int, shards: int) -> None:
-        super().__init__(plans, data.tables, shards=shards, slack=data.slack, mode="kept")
+    def __init__(
+        self,
+        plans: Mapping[str, Node],
+        data: Data,
+        keep: int,
+        shards: int,
+        lifetime: str = "direct",
+    ) -> None:
+        options = {"lifetime": lifetime}
+        super().__init__(
+            plans, data.tables, shards=shards, slack=data.slack, mode="kept", settings=options
+        )
         chosen = optimize(plans)
         queries = [Query(n, p, "kept", keep=keep) for n, p in chosen.items()]
         self.plan = plan(queries, self.config, {})
@@ -68,7 +77,13 @@ class Keeper(LocalEngine):
 
     def answer(self, question: cql.Question) -> Snapshot:
         return answer(
-            question, self.declared, self.held(), lambda _: self._storage, self.rows_of, Config(), 7
+            question,
+            self.declared,
+            self.held(),
+            lambda _: self._storage,
+            self.rows_of,
+            self.config,
+            7,
         )
 
 
@@ -84,6 +99,7 @@ def _catalog() -> Catalog:
 
 
 CATALOG = _catalog()
+LIFETIMES = st.sampled_from(["direct", "negative"])
 
 
 def bag_of(rows: pa.Table) -> Counter:
@@ -149,7 +165,8 @@ def test_a_kept_relation_is_the_oracle_at_every_instant_that_is_kept(chance) -> 
     node = chance.draw(relations())
     share = chance.draw(st.sampled_from([0.6, 1.0]))
     keep = chance.draw(st.sampled_from([0, 3, 50, INF]))
-    engine = Keeper({"kept": node}, data, keep, chance.draw(st.sampled_from([1, 3])))
+    shards, lifetime = chance.draw(st.sampled_from([1, 3])), chance.draw(LIFETIMES)
+    engine = Keeper({"kept": node}, data, keep, shards, lifetime)
     feed(engine, data, share)
     (held,) = engine.held()
     if held.until <= -(2**62):
@@ -202,11 +219,11 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("share", [0.7, 1.0])
-def test_questions_over_kept_relations_are_answered_as_the_oracle_does(shards, share) -> None:
+@pytest.mark.parametrize(("share", "lifetime"), [(0.7, "direct"), (1.0, "negative")])
+def test_questions_are_answered_as_the_oracle_does(shards, share, lifetime) -> None:
     data = make.many_rows(random.Random(shards), 60)
     plans = {name: cql.bind_query(text, CATALOG) for name, text in KEPT.items()}
-    engine = Keeper(plans, data, 15, shards)
+    engine = Keeper(plans, data, 15, shards, lifetime)
     feed(engine, data, share)
     everything = truth(data)
     for text in QUESTIONS:
@@ -245,7 +262,8 @@ def test_a_random_plan_over_kept_windows_is_the_plan_over_the_streams(chance) ->
     data = chance.draw(make.data())
     whole = chance.draw(make.plans(depth=4).filter(relational))
     parts = {f"part {i}": leaf for i, leaf in enumerate(dict.fromkeys(leaves(whole)))}
-    engine = Keeper(parts, data, 5, chance.draw(st.sampled_from([1, 2])))
+    shards, lifetime = chance.draw(st.sampled_from([1, 2])), chance.draw(LIFETIMES)
+    engine = Keeper(parts, data, 5, shards, lifetime)
     feed(engine, data)
     question = cql.Question(Source("?"), (0, 1), whole, None, (0, 0), ())
     assert can_answer(question, engine.declared)
@@ -354,6 +372,22 @@ def test_the_slowest_relation_decides_and_the_others_wait_for_it() -> None:
     assert fast.low == slow.until - 1
 
 
+OVER = "COUNT(*) OVER (PARTITION BY b ORDER BY t ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)"
+
+
+def test_streams_in_windows_are_kept_too() -> None:
+    counted = f"SELECT * FROM (SELECT x, {OVER} AS n FROM q) [RANGE 9]"
+    born = "SELECT * FROM ISTREAM (SELECT k FROM s [ROWS 2]) [RANGE 9]"
+    engine = keeper(counted=counted, born=born)
+    data = make.many_rows(random.Random(3), 40)
+    for name, text in (("counted", counted), ("born", born)):
+        made = bound(f"CREATE MATERIALIZED VIEW w AS {text}").definition
+        found = engine.ask(f"SELECT * FROM {name}")
+        expected = snapshot_at(relation(made.plan, truth(data)), found.valid_at)
+        same_bag(bag_of(found.rows), expected, found.valid_at)
+        assert len(found) > 3
+
+
 # Mistakes
 
 
@@ -370,7 +404,9 @@ def test_the_slowest_relation_decides_and_the_others_wait_for_it() -> None:
         ("SELECT * FROM recent [ROWS 2]", "is not kept", "recent [ROWS 2]"),
         ("SELECT a.k FROM s [ROWS 9] AS OF 3 a", r"s [ROWS 9] is not kept", "s [ROWS 9]"),
         ("SELECT k FROM (SELECT k FROM q2) z", "there is no stream", "q2"),
-        ("ISTREAM (SELECT * FROM recent)", "is not kept", None),
+        ("ISTREAM (SELECT * FROM recent)", "this makes a stream", None),
+        (f"SELECT x, {OVER} AS n FROM q", "this makes a stream", None),
+        (f"SELECT x, {OVER} AS n FROM all_q", "this makes a stream", None),
         ("SELECT * FROM nowhere", "there is no stream, table or view 'nowhere'", "nowhere"),
         ("SELECT * FROM recent AS OF 'noon'", "time must be an integer", "AS OF 'noon'"),
         ("SELECT * FROM recent AS OF 9999", "not final yet", "AS OF 9999"),
@@ -458,9 +494,12 @@ def test_a_query_that_hands_its_answer_on_says_what_to_do() -> None:
     engine = keeper()
     plans = dict(engine.declared.queries)
     plans["away"] = (cql.bind_query("SELECT k FROM r [ROWS 7]", CATALOG), "intervals")
+    plans["stored"] = (cql.bind_query("SELECT x FROM r [ROWS 8]", CATALOG), "delta")
     engine.declared = Declared(CATALOG, plans)
     with pytest.raises(QueryError, match=r"hands its answer on as intervals .*MATERIALIZED VIEW"):
         engine.ask("SELECT * FROM away")
+    with pytest.raises(QueryError, match=r"query 'stored' keeps its answer in a table of a datab"):
+        engine.ask("SELECT * FROM stored s")
 
 
 def test_continuous_statements_have_no_instant() -> None:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import algebra
-from penstock.algebra import Node, Scan, TableScan, ToStream, Window
+from penstock.algebra import Node, TableScan, Window
 from penstock.catalog import Catalog, TableDef
 from penstock.config import Config
 from penstock.cql.once import Question
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 READABLE = ("kept", "view")
 """The modes of queries whose state holds their whole answer."""
+
+_GOES = {"stream": "is a stream", "delta": "keeps its answer in a table of a database"}
+"""What queries of other modes do; the rest hand their answers on in the words of their mode."""
 
 _SHOWN = 20
 
@@ -187,7 +190,7 @@ def only_kept(node: Node, kept: Mapping[Node, Any]) -> bool:
     """Whether a plan reads nothing but kept relations and tables."""
     if kept_as(node, kept) is not None or isinstance(node, TableScan):
         return True
-    if isinstance(node, Scan | Window | ToStream):
+    if isinstance(node, Window) or algebra.is_stream(node):
         return False
     return all(only_kept(below, kept) for below in algebra.inputs(node))
 
@@ -260,7 +263,7 @@ class _Replacing:
         if isinstance(node, TableScan):
             return self._parts.put(node, node)
         waiting = waiting or kept_as(node, self._announced)
-        if isinstance(node, Scan | Window | ToStream):
+        if isinstance(node, Window) or algebra.is_stream(node):
             if waiting is not None:
                 raise StateError(
                     f"'{waiting}' must have a committed batch to be read, and it has none yet; ask "
@@ -277,10 +280,17 @@ class _Replacing:
         delivering = {n.lower(): mode for n, (_, mode) in self._declared.queries.items()}
         mode = delivering.get(text.lower())
         if mode is not None and mode not in READABLE:
-            goes = "is a stream" if mode == "stream" else f"hands its answer on as {mode}"
+            goes = _GOES.get(mode, f"hands its answer on as {mode}")
             source.fail(
-                f"query '{text}' {goes} and keeps nothing that could be read; CREATE MATERIALIZED "
-                f"VIEW name AS with its text keeps its answer",
+                f"query '{text}' {goes} and keeps nothing that could be read here; CREATE "
+                f"MATERIALIZED VIEW name AS with its text keeps its answer",
+                span,
+            )
+        if span == self._question.span:
+            source.fail(
+                "this makes a stream, and a one-time query reads what is there at an instant; keep "
+                "it in a window with CREATE MATERIALIZED VIEW name AS SELECT * FROM (..) [RANGE "
+                "..], or run it continuously with CREATE QUERY name AS",
                 span,
             )
         keep = f"CREATE MATERIALIZED VIEW name AS SELECT * FROM {text}"  # noqa: S608 (a sentence)

@@ -212,8 +212,8 @@ class DefinitionBinder:
             )
         if is_stream(plan):
             self.source.fail(
-                "a materialized view keeps a relation, and this is a stream; leave out ISTREAM, "
-                "DSTREAM or RSTREAM, or put a window on it: SELECT * FROM ISTREAM (..) [RANGE ..]",
+                "a materialized view keeps a relation, and this is a stream; put a window on it: "
+                "SELECT * FROM (..) [RANGE ..]",
                 span,
             )
         given = self.syntax.clauses.get("KEEP", 0)
