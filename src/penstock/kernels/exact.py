@@ -292,6 +292,9 @@ def _mantissas(values: F64, sign: I64 | None) -> tuple[I64, I64, list[tuple[int,
 
 
 def _split_doubles(values: F64, sign: I64 | None) -> list[tuple[int, I64]]:
+    whole = _small_integers(values)
+    if whole is not None:
+        return [(0, whole if sign is None else whole * sign)]
     mantissa, exponent, parts = _mantissas(values, sign)
     negative = np.signbit(values)
     if negative.any():
@@ -300,6 +303,15 @@ def _split_doubles(values: F64, sign: I64 | None) -> list[tuple[int, I64]]:
         mantissa = mantissa * sign
     _place(parts, mantissa, exponent)
     return parts
+
+
+def _small_integers(values: F64) -> I64 | None:
+    """Return the numbers as integers if they all are, and fit into one digit."""
+    some = values[:16]
+    if not (some == np.trunc(some)).all() or not (np.abs(values) < 2.0**31).all():
+        return None
+    whole: I64 = values.astype(np.int64)
+    return whole if (whole == values).all() else None
 
 
 def _split_squares(values: F64, sign: I64 | None) -> list[tuple[int, I64]]:
