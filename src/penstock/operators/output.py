@@ -88,10 +88,11 @@ class OutputOperator(SlicedOperator):
             if len(rows[0]):
                 yield _timed(rows[0], rows[0].start)
             return
-        born = without_ghosts(rows[0], ends[0])
         if self.mode == "intervals":
-            yield from self._intervals(born, ends[0], until)
-        elif self.mode == "log":
+            yield from self._intervals(rows[0], ends[0], until)
+            return
+        born = without_ghosts(rows[0], ends[0])
+        if self.mode == "log":
             changes = self._changes(born, ends[0], until)
             if len(changes):
                 yield changes
@@ -104,7 +105,7 @@ class OutputOperator(SlicedOperator):
 
     def _intervals(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
         held = born.holder != 0
-        parts = [born.take(~held)] if not held.all() else []
+        parts = [born.take(~held).drop_ghosts()] if not held.all() else []
         if isinstance(ends, Deaths):
             parts.append(ends.rows)
         else:

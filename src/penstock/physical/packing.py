@@ -128,6 +128,11 @@ class Packer:
         self._parcels += announce(self.plan, self._name, beat, self.progress.max_time, self._shards)
         return self.progress
 
+    @property
+    def seconds(self) -> float:
+        """How long selections and projections took that run while packing."""
+        return sum(self._fragment.seconds.values())
+
     def parcels(self) -> Iterator[Parcel]:
         """Yield, and forget, what has been packed so far."""
         packed, self._parcels = self._parcels, []
