@@ -188,10 +188,10 @@ def medians(
     """Run each side once to warm up, then all in turn ``repeats`` times; return their medians.
 
     In turn, because a machine has slow minutes: they then hit all sides alike.  What a side leaves
-    behind, pages to be written and garbage of Java, is settled before the next one's clock starts.
-    A side warms up by
-    a whole run, unless ``warm_up`` has a shorter one for it.  With no repeats each side runs once,
-    not warmed up: that measures nothing, but shows that it works.
+    behind (pages to be written, garbage of Java, upkeep of state stores whose query has ended) is
+    settled before the next one's clock starts.  A side warms up by a whole run, unless ``warm_up``
+    has a shorter one for it.  With no repeats each side runs once, not warmed up: that measures
+    nothing, but shows that it works.
     """
     found: dict[str, list[float]] = {name: [] for name in sides}
     for name, run in {**sides, **(warm_up or {})}.items():
@@ -211,6 +211,7 @@ def medians(
 def _settle() -> None:
     spark = SparkSession.getActiveSession()
     if spark is not None and spark._jvm is not None:
+        spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
         spark._jvm.System.gc()
     os.sync()
 

@@ -88,7 +88,7 @@ def test_a_common_part_is_planned_once() -> None:
             """
         )
         text = session.query("high").explain("physical")
-        shared = next(line for line in text.splitlines() if "Aggregate" in line)
+        shared = next(line for line in text.splitlines() if "Aggregate  [" in line)
         assert "shared with low" in shared
         assert "other" not in shared
         source = next(line for line in text.splitlines() if "stream s" in line)

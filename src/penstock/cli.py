@@ -261,7 +261,7 @@ def lifetimes(
     largest: Annotated[
         int, typer.Option(help="Elements of the largest window.", min=10, max=1_000_000)
     ] = 1_000_000,
-    repeats: Annotated[int, typer.Option(help="Batches measured of each case.", min=1)] = 9,
+    repeats: Annotated[int, typer.Option(help="Batches measured of each case.", min=1)] = 16,
     batch: Annotated[int, typer.Option(help="Elements of one batch.", min=10)] = 100_000,
     raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
     plot: Annotated[Path | None, typer.Option(help="PNG file for the picture.")] = None,
