@@ -36,7 +36,7 @@ class Benchmark:
 
 BENCHMARKS = {
     "join": Benchmark(against_spark.join),
-    "before": Benchmark(against_before.before, 0.5),
+    "before": Benchmark(against_before.before),
     "flink": Benchmark(against_flink.flink, 0.25),
     "band": Benchmark(classes.join_class("band"), 0.5),
     "overlap": Benchmark(classes.join_class("overlap"), 0.5),
