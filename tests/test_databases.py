@@ -325,6 +325,23 @@ def test_a_table_that_others_changed_is_not_patched(place):
     assert place.note(table) == (0, 10)
 
 
+def test_a_dropped_table_is_not_filled_with_half_a_view(place, tmp_path):
+    table = place.new_table()
+    sink = place.open(table, PAIR, "delta", run=tmp_path / "1")
+    sink.publish(delta(0, [("a", 1, 1)], 10, None))
+    sink.close()
+    place.run(f'DROP TABLE "{table}"')
+    sink = place.open(table, PAIR, "delta", run=tmp_path / "1")
+    with pytest.raises(StateError, match=r"must show the instant 10, .* but it shows None"):
+        sink.publish(delta(1, [("b", 1, 1)], 11, 10))
+    assert place.rows(table) == Counter()
+    sink.close()
+    place.run(f'DROP TABLE "{table}"')
+    sink = place.open(table, PAIR, "delta", query="other", run=tmp_path / "2")
+    sink.publish(delta(0, [("c", 1, 1)], 5, None))
+    assert place.rows(table) == Counter([("c", 1)])
+
+
 def test_a_table_of_the_user_must_fit(place):
     table = place.new_table()
     key = "INTEGER PRIMARY KEY" if place.kind == "sqlite" else "SERIAL PRIMARY KEY"

@@ -167,11 +167,13 @@ class DatabaseSink(Sink):
     # -- opening ---------------------------------------------------------------------------------
 
     def _prepare(self, fields: Sequence[Field]) -> None:
-        """Make the table, or find its columns."""
+        """Make the table, which holds no batches then, or find its columns."""
         database = self._database
         found = database.columns()
         if found is None:
             database.create(fields)
+            for note in database.notes():  # of a table that is gone
+                database.forget(note.query)
             names = [field.name for field in fields]
         else:
             names = [self._place(field, found).name for field in fields]
@@ -213,7 +215,8 @@ class DatabaseSink(Sink):
         if views:
             raise ConfigError(
                 f"a table that holds a view must hold nothing else, but {database.shown} is filled "
-                f"by query '{views[0]}' too; choose another table for sink {self._name}"
+                f"by query '{views[0]}' too; drop the table, or choose another one for sink "
+                f"{self._name}"
             )
         if known is not None and known.mode == mine.mode and mine.run in ("", known.run):
             self._note = known
