@@ -33,8 +33,9 @@ def delivered(
 ) -> tuple[list[Result], list[int]]:
     """Run a plan in random batches; return its results, and the heartbeat after each batch."""
     turn = draw(st.integers(0, 3))
+    lifetime = {"lifetime": draw(st.sampled_from(["direct", "negative"]))}
     engine = DeliveringEngine(
-        plan, data.tables, mode=mode, turn=turn, shards=shards, slack=data.slack
+        plan, data.tables, mode=mode, turn=turn, shards=shards, slack=data.slack, settings=lifetime
     )
     beats = []
     for _ in feed_by_batch(engine, data, draw):
