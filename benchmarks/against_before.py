@@ -7,18 +7,18 @@ Where there is no repository or no such commit, the benchmark says so and is lef
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from benchmarks.before_job import PLANS
 from benchmarks.harness import Measure, console, folder, medians, write_stream
+from benchmarks.jobs import Job, running
 
 ROOT = Path(__file__).parent.parent
 BEFORE = "35dd49a655"
@@ -47,7 +47,7 @@ def before(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
                 for name, job in jobs.items()
             }
             taken = dict(zip(jobs, medians(sides, repeats).values(), strict=True))
-            if len({job.rows for job in jobs.values()}) > 1:
+            if len({job.last["rows"] for job in jobs.values()}) > 1:
                 raise SystemExit(f"both versions must give the same rows of {query}")
             measures.append(
                 Measure(
@@ -61,51 +61,10 @@ def before(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
     return measures
 
 
-class Job:
-    """A running `before_job`, asked by lines."""
-
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
-        self._process = process
-        self._log = log
-        self.rows = -1
-
-    def ask(self, order: str) -> float:
-        """Return the seconds that a run took."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{order}\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                answer = json.loads(line)
-                self.rows = answer["rows"]
-                return float(answer["seconds"])
-        raise SystemExit(f"a side has ended; it said: {self._log.read_text()[-2000:]}")
-
-
-@contextmanager
-def _job(base: Path, name: str, tree: Path) -> Iterator[Job]:
-    log = base / f"{name}.log"
+def _job(base: Path, name: str, tree: Path) -> AbstractContextManager[Job]:
+    job = Path(__file__).with_name("before_job.py")
     environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
-    with open(log, "w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("before_job.py")), str(base)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=environment,
-            cwd=tree,
-        )
-        try:
-            yield Job(process, log)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    return running([sys.executable, job, base], base / f"{name}.log", environment, tree)
 
 
 @contextmanager

@@ -14,13 +14,11 @@ first run that counts.
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +27,7 @@ import pyarrow.csv
 from pyspark.sql import SparkSession
 
 from benchmarks.harness import SCHEMA, Measure, console, folder, medians, run_penstock
+from benchmarks.jobs import Job, running
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / ".venv-flink"
@@ -109,47 +108,10 @@ def _lines(path: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in path.rglob("*") if file.is_file())
 
 
-class _Job:
-    """A running `flink_job`, asked by lines."""
-
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
-        self._process = process
-        self._log = log
-
-    def ask(self, order: str) -> float:
-        """Return the seconds that Flink took."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{order}\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return float(json.loads(line)["seconds"])
-        raise SystemExit(f"Flink has ended; it said: {self._log.read_text()[-2000:]}")
-
-
-@contextmanager
-def _flink(base: Path) -> Iterator[_Job]:
-    log = base / "flink.log"
-    command = [PYTHON, Path(__file__).with_name("flink_job.py")]
-    command += [base / "a.csv", base / "b.csv", WINDOW]
-    with open(log, "w") as errors:
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        try:
-            yield _Job(process, log)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
+def _flink(base: Path) -> AbstractContextManager[Job]:
+    job = Path(__file__).with_name("flink_job.py")
+    command = [PYTHON, job, base / "a.csv", base / "b.csv", WINDOW]
+    return running(command, base / "flink.log")
 
 
 def _installed() -> str | None:

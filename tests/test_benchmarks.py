@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import against_flink, harness
+from benchmarks import against_before, against_flink, harness
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.beyond_memory import Resident
 from benchmarks.harness import TABLE_BEGINS, TABLE_ENDS, Measure
@@ -51,6 +51,14 @@ def test_without_flink_it_is_said_how_to_get_it(
     monkeypatch.setattr(harness.console, "print", said.append)
     assert against_flink.flink(None, 100, 1) == []  # type: ignore[arg-type]
     assert "do that with 'python -m benchmarks.against_flink'" in said[0]
+
+
+def test_without_the_version_before_it_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(against_before, "BEFORE", "0" * 40)
+    said: list[str] = []
+    monkeypatch.setattr(harness.console, "print", said.append)
+    assert against_before.before(None, 100, 1) == []  # type: ignore[arg-type]
+    assert "must be in the repository" in said[0]
 
 
 def test_bars(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
 
 from penstock import __version__, cql
 from penstock.bench import lifetimes as bench_lifetimes
@@ -229,6 +230,22 @@ def sql(
             session.close()
 
 
+def _show_report(
+    tables: Iterable[Table],
+    content: dict[str, Any],
+    raw: Path | None,
+    plot: Path | None,
+    draw: Callable[[dict[str, Any], Path], None],
+) -> None:
+    """Print the tables of an experiment, and keep its numbers and its picture if asked to."""
+    for table in tables:
+        out.print(table)
+    if raw is not None:
+        raw.write_text(json.dumps(content, indent=1) + "\n")
+    if plot is not None:
+        draw(content, plot)
+
+
 @bench.command()
 def tpmj(
     rows: Annotated[
@@ -245,13 +262,7 @@ def tpmj(
             report = bench_tpmj.measure(
                 rows, seed, lambda share: progress.update(task, completed=share)
             )
-        content = report.as_json()
-        for table in bench_tpmj.tables(report):
-            out.print(table)
-        if raw is not None:
-            raw.write_text(json.dumps(content, indent=1) + "\n")
-        if plot is not None:
-            tpmj_picture.draw(content, plot)
+        _show_report(bench_tpmj.tables(report), report.as_json(), raw, plot, tpmj_picture.draw)
         if not all(bar.met for bar in report.bars()):
             raise typer.Exit(1)
 
@@ -276,13 +287,9 @@ def lifetimes(
             report = bench_lifetimes.measure(
                 largest, repeats, batch, lambda share: progress.update(task, completed=share)
             )
-        content = report.as_json()
-        for table in bench_lifetimes.tables(report):
-            out.print(table)
-        if raw is not None:
-            raw.write_text(json.dumps(content, indent=1) + "\n")
-        if plot is not None:
-            lifetimes_picture.draw(content, plot)
+        _show_report(
+            bench_lifetimes.tables(report), report.as_json(), raw, plot, lifetimes_picture.draw
+        )
 
 
 @app.command()

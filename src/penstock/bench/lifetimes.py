@@ -28,6 +28,7 @@ from rich.table import Table
 
 from penstock import cql
 from penstock.algebra import Node
+from penstock.bench.bars import Bar
 from penstock.bench.virtual import Tick
 from penstock.catalog import Catalog
 from penstock.config import Config
@@ -323,21 +324,6 @@ def kept(size: int, batch: int = BATCH) -> dict[str, dict[str, float]]:
 
 
 @dataclass
-class Bar:
-    """Something that must hold."""
-
-    text: str
-    value: float
-    needed: float
-    at_least: bool
-    why: str = ""
-
-    @property
-    def met(self) -> bool:
-        return self.value >= self.needed if self.at_least else self.value <= self.needed
-
-
-@dataclass
 class Report:
     """All points, and the bytes kept per element, by query and kind of window."""
 
@@ -430,6 +416,5 @@ def tables(report: Report) -> list[Table]:
         missed.add_column(column, justify="right" if column == "measured" else "left")
     for bar in bars:
         if not bar.met:
-            needed = f"{'at least' if bar.at_least else 'at most'} {bar.needed:g}"
-            missed.add_row(bar.text, f"{bar.value:.2f}", needed, bar.why)
+            missed.add_row(bar.text, f"{bar.value:.2f}", bar.wanted, bar.why)
     return [rates, bytes_, missed]

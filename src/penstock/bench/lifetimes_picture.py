@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import ConfigError
+from penstock.bench.pictures import pyplot
 
 LINES = {
     ("direct", "rows"): ("direct, rows", "#1f6fb2", "-", "o"),
@@ -18,17 +18,7 @@ LINES = {
 
 def draw(content: dict[str, Any], path: Path) -> None:
     """Draw what `penstock.bench.lifetimes.Report.as_json` says."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ConfigError(
-            "a picture needs matplotlib, which is not installed; pip install 'penstock[plot]', or "
-            "leave --plot out"
-        ) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    plt = pyplot()
     queries = list(dict.fromkeys(p["query"] for p in content["points"]))
     figure, grid = plt.subplots(2, 3, figsize=(12, 6.8), layout="constrained", sharex=True)
     for axes, query in zip(grid.flat, queries, strict=True):

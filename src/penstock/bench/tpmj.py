@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from penstock.bench.bars import Bar
 from penstock.bench.virtual import (
     BATCH_MS,
     F64,
@@ -292,20 +293,6 @@ def pairs(streams: Streams) -> int:
     return sum(rows - abs(away) for away in range(-reach, reach + 1))
 
 
-@dataclass
-class Bar:
-    """A figure, what it must reach, and whether it does."""
-
-    text: str
-    value: float
-    needed: float
-    at_least: bool
-
-    @property
-    def met(self) -> bool:
-        return self.value >= self.needed if self.at_least else self.value <= self.needed
-
-
 def _exact(text: str, found: int, expected: int) -> Bar:
     return Bar(f"{text}, missing or too many", abs(found - expected), 0, False)
 
@@ -442,6 +429,7 @@ def tables(report: Report) -> list[Table]:
     bars.add_column("needed")
     bars.add_column("")
     for bar in report.bars():
-        needed = f"{'at least' if bar.at_least else 'at most'} {bar.needed:g}"
-        bars.add_row(bar.text, f"{bar.value:.3g}", needed, "yes" if bar.met else "[bold red]no[/]")
+        bars.add_row(
+            bar.text, f"{bar.value:.3g}", bar.wanted, "yes" if bar.met else "[bold red]no[/]"
+        )
     return [pages, early, bars]

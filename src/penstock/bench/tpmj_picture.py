@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import ConfigError
+from penstock.bench.pictures import pyplot
 
 COLOURS = {
     ("cascade", "maxfanin"): "#b0b7c3",
@@ -25,17 +25,7 @@ ORDERS = {
 
 def draw(content: dict[str, Any], path: Path) -> None:
     """Draw what `penstock.bench.tpmj.Report.as_json` says."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ConfigError(
-            "a picture needs matplotlib, which is not installed; pip install 'penstock[plot]', or "
-            "leave --plot out"
-        ) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    plt = pyplot()
     figure = plt.figure(figsize=(13, 9.5), layout="constrained")
     grid = figure.add_gridspec(4, 3, height_ratios=[1.15, 1.15, 1, 1])
     _results(figure.add_subplot(grid[:2, :2]), content)

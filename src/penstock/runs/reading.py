@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from penstock.errors import StateError
+from penstock.errors import InternalError, StateError
 from penstock.runs.manifest import Manifest, batches_in, manifest_path, read_manifest
 from penstock.runs.segments import read_mapped
 
@@ -53,7 +53,7 @@ class MappedRuns:
     fetch = read
 
     def write(self, table: pa.Table) -> dict[str, Any]:
-        raise NotImplementedError("a checkpoint that is only read has no place for a run")
+        raise InternalError("a checkpoint that is only read has no place for a run")
 
     def bytes(self, place: dict[str, Any]) -> bytes:
         """Return the bytes at a place."""
