@@ -15,6 +15,8 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StructType
 
 from penstock.catalog import StreamDef, TableDef
 from penstock.config import Config
@@ -28,6 +30,7 @@ from penstock.spark.positions import Position, ReplayFiles
 from penstock.spark.readers import FOLDER_ORDINAL, arrival_order, read_native, read_slice
 from penstock.spark.readers.base import from_json, open_input, to_json
 from penstock.spark.readers.lines import advance, blocks
+from penstock.spark.replay import DescriptorSource
 from penstock.spark.spool import Spool, SpoolFiles, SpoolPosition
 
 HEADER = "sensor,city,celsius,t\n"
@@ -463,6 +466,12 @@ def test_pushed_rows_are_checked(tmp_path: Path) -> None:
 # On Spark
 
 
+def opened(spark: Any, definition: StreamDef) -> Any:
+    from penstock.spark.sources import open_streams
+
+    return open_streams(spark, [definition], Config(), lambda _: None)
+
+
 class Run:
     """Runs a stream of descriptors and keeps what each batch brought."""
 
@@ -479,9 +488,10 @@ class Run:
         fail_at: int | None = None,
         **trigger: Any,
     ) -> Any:
-        from penstock.spark.sources import open_stream
+        from penstock.spark.sources import open_streams
 
-        frame = open_stream(self.spark, definition, self.config, str(spool) if spool else None)
+        folder = None if spool is None else str(spool)
+        frame = open_streams(self.spark, [definition], self.config, lambda _: folder)
         assert frame.columns[:7] == ["stream", "path", "first", "last", "ordinal", "shift", "final"]
 
         def keep(batch: Any, number: int) -> None:
@@ -588,6 +598,46 @@ def test_empty_source_and_available_now(spark: Any, tmp_path: Path) -> None:
     run = Run(spark, tmp_path / "two", Config({"batch.rows": 10}))
     assert run.start(definition, availableNow=True).awaitTermination(60)
     assert [len(read_all(definition, rows)) for rows in run.batches.values()] == [10, 10, 5]
+
+
+def test_one_source_keeps_the_positions_of_all_streams(tmp_path: Path) -> None:
+    def source(*streams: dict[str, Any]) -> Any:
+        return DescriptorSource({"streams": json.dumps(streams)}).streamReader(StructType())
+
+    def described(name: str, rows: int, **more: Any) -> dict[str, Any]:
+        kind = "memory" if more else "replay"
+        path = tmp_path / f"{name}.csv"
+        definition = StreamDef(name, schema(NUMBERS), kind, {} if more else {"path": str(path)}, 1)
+        return {"definition": to_json(definition), "rows": rows, **more}
+
+    def planned(reader: Any, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        parts = [reader.read(part) for part in reader.partitions(start, end)]
+        return [[(d[0], d[4]) for d in part] for part in parts]
+
+    numbers(tmp_path / "a.csv", 0, 10)
+    pushed = Spool(tmp_path / "spool", schema(NUMBERS))
+    memory = described("m", 100, folder=str(tmp_path / "spool"))
+    limit = ReadMaxRows(2**40)
+    reader = source(described("a", 6), memory)
+    assert reader.initialOffset() == {}
+    first = reader.latestOffset({}, limit)
+    assert list(first) == ["a"]  # nothing was pushed: that stream is at its beginning
+    assert planned(reader, {}, first) == [[("a", 0)]]
+    pushed.push([(1, 10), (2, 20)])
+    second = reader.latestOffset(first, limit)
+    assert planned(reader, first, second) == [[("a", 6)], [("m", 0)]]
+    assert reader.latestOffset(second, limit) == second
+
+    numbers(tmp_path / "b.csv", 0, 3)
+    reader = source(described("a", 6), described("b", 6))  # one is added, one is not read
+    third = reader.latestOffset(second, limit)
+    assert third["m"] == second["m"]
+    assert planned(reader, second, third) == [[("b", 0)]]
+    pushed.push([(3, 30)])
+    reader = source(described("a", 6), described("b", 6), memory)  # it goes on where it was
+    fourth = reader.latestOffset(third, limit)
+    assert planned(reader, third, fourth) == [[("m", 2)]]
+    assert planned(source(memory), {}, second) == [[("m", 0)]]  # a batch that comes again
 
 
 @pytest.mark.spark
@@ -713,10 +763,10 @@ def test_native_csv_shows_broken_rows_and_the_order_of_files(spark: Any, tmp_pat
         broken.write("x,2024-01-01 00:00:00\n5\n")
     os.utime(folder / "9.csv", (1_700_000_000, 1_700_000_000))
     definition = stream("n INT, t TIMESTAMP", format="csv", path=folder)
-    from penstock.spark.sources import native_column, open_stream
+    from penstock.spark.sources import native_column
 
     tables: list[pa.Table] = []
-    frame = open_stream(spark, definition, Config())
+    frame = opened(spark, definition)
     query = (
         frame.writeStream.foreachBatch(lambda batch, _: tables.append(batch.toArrow()))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -735,17 +785,17 @@ def test_native_csv_shows_broken_rows_and_the_order_of_files(spark: Any, tmp_pat
 
 @pytest.mark.spark
 def test_the_rate_source_of_spark(spark: Any, tmp_path: Path) -> None:
-    from penstock.spark.sources import native_column, open_stream
+    from penstock.spark.sources import native_column
 
     wrong = stream("n STRING, t TIMESTAMP", format="rate", rowsPerSecond=50)
     with pytest.raises(DataError, match=r"declare \(timestamp TIMESTAMP, value BIGINT\)"):
-        open_stream(spark, wrong, Config())
+        opened(spark, wrong)
     with pytest.raises(DataError, match=r"must be those of the format rate"):
-        open_stream(spark, stream("t TIMESTAMP", format="rate"), Config())
+        opened(spark, stream("t TIMESTAMP", format="rate"))
     definition = stream("moment TIMESTAMP, n BIGINT", format="rate", time=0, rowsPerSecond=50)
     tables: list[pa.Table] = []
     query = (
-        open_stream(spark, definition, Config())
+        opened(spark, definition)
         .writeStream.foreachBatch(lambda batch, _: tables.append(batch.toArrow()))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
@@ -760,7 +810,7 @@ def test_the_rate_source_of_spark(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_streams_are_checked_before_they_start(spark: Any, tmp_path: Path) -> None:
-    from penstock.spark.sources import is_finite, open_stream
+    from penstock.spark.sources import is_finite
 
     path = numbers(tmp_path / "a.csv", 0, 5)
     cases: list[tuple[StreamDef, type[Exception], str]] = [
@@ -776,7 +826,7 @@ def test_streams_are_checked_before_they_start(spark: Any, tmp_path: Path) -> No
     ]
     for definition, error, message in cases:
         with pytest.raises(error, match=message):
-            open_stream(spark, definition, Config())
+            opened(spark, definition)
     assert is_finite(stream(NUMBERS, path=path))
     assert not is_finite(stream(NUMBERS, path=path, loop="true"))
     assert not is_finite(stream(NUMBERS, format="rate"))

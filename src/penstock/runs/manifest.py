@@ -22,7 +22,7 @@ from penstock.runs.failpoints import passing
 from penstock.runs.fence import Fence
 from penstock.runs.files import replace_file, room_for, sync_file, sync_folder
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass

@@ -45,7 +45,7 @@ from penstock.spark.delivery import Delivery
 from penstock.spark.engine import pipeline_session
 from penstock.spark.metrics import Hot, Metrics, arrived
 from penstock.spark.pushdown import push_down
-from penstock.spark.sources import is_finite, open_stream
+from penstock.spark.sources import is_finite, open_streams
 from penstock.spark.tables import (
     check_contents,
     contents_frame,
@@ -271,17 +271,10 @@ class Pipeline:
         self.delivery.replay(self.manifest)
         self.admission.start()
         self._heard_at.clear()  # while nothing was read, nothing could be heard
-        frame: DataFrame | None = None
-        for name in sorted(wanted | self._opened):
-            opened = open_stream(
-                self._session,
-                self.streams[name],
-                self.config,
-                self.spool(name),
-                self.admission.path,
-            )
-            frame = opened if frame is None else frame.unionByName(opened, allowMissingColumns=True)
-        assert frame is not None
+        definitions = [self.streams[name] for name in sorted(wanted | self._opened)]
+        frame = open_streams(
+            self._session, definitions, self.config, self.spool, self.admission.path
+        )
         self._opened = wanted | self._opened
         writer = frame.writeStream.foreachBatch(self._batch).option(
             "checkpointLocation", self.checkpoint.spark

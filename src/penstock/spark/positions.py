@@ -163,7 +163,7 @@ class ReplayFiles:
         ends there, the position is done and the last slice is final; a source that ends without
         a slice has one of no rows.
         """
-        self._same_files(position)
+        self.check_same(position)
         slices: list[Descriptor] = []
         name = self.definition.name
         seen_in_round = position.at >= 0 or position.file > 0
@@ -205,7 +205,7 @@ class ReplayFiles:
 
     def rows_until(self, position: Position, time: int, limit: int) -> int:
         """Return how many rows, at most ``limit``, come before the first later than ``time``."""
-        self._same_files(position)
+        self.check_same(position)
         count = 0
         while count < limit and not position.done:
             begin, end, times = self._look_ahead(position)
@@ -263,7 +263,8 @@ class ReplayFiles:
         span = highest - lowest if rows else 0
         return span + max(1, span // max(rows - 1, 1))
 
-    def _same_files(self, position: Position) -> None:
+    def check_same(self, position: Position) -> None:
+        """Check that the files are those among which a position was taken."""
         if position.files and position.files != self.digest:
             raise DataError(
                 f"the files of stream {self.definition.name} must stay as they were when its "

@@ -1,29 +1,34 @@
 """Penstock's own Spark source: files replayed at a pace, folders watched, spools of pushed rows.
 
 It yields descriptors, never data (see `penstock.spark.readers.base`).  Spark runs the planning side
-in a Python process of its own; all that must survive is in the offsets.  Only pacing lives in the
-process: it is measured from the first call after a start, so a restart goes on smoothly instead of
-catching up the time that the program was down.
+in a Python process of its own, and starts these one after another, so all streams of a pipeline are
+one source.  Its offset is that of each stream under the stream's name: a stream that is added later
+begins at its own beginning, one that is not read for a while goes on where it was.
+
+All that must survive is in the offsets.  Only pacing lives in the process: it is measured from the
+first call after a start, so a restart goes on smoothly instead of catching up the time that the
+program was down.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxFiles,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
+from penstock.catalog import StreamDef
 from penstock.errors import InternalError
 from penstock.model import MIN_TIME
 from penstock.spark.admission import admitted
@@ -42,10 +47,16 @@ DESCRIPTOR_DDL = (
 
 _ALL = 2**62
 
+Offset: TypeAlias = dict[str, dict[str, Any]]
+"""The positions of streams that have left their beginning, by name."""
+
+Place = TypeVar("Place", Position, SpoolPosition, FolderPosition)
+
 
 class DescriptorSource(DataSource):
-    """``format("penstock")`` with the options definition (JSON), rows and bytes of a batch.
+    """``format("penstock")``: the option ``streams`` is a JSON list of streams, each an object.
 
+    Its ``definition`` is that of the stream, ``rows`` and ``bytes`` are the most of a batch.
     ``folder`` is where a spool is, or with ``files`` (most files of a batch) the list of a watched
     folder.  ``admission`` is the file that tells how many rows a batch may take by now, at most
     ``rows``.
@@ -59,26 +70,32 @@ class DescriptorSource(DataSource):
         return DESCRIPTOR_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        definition = from_json(self.options["definition"])
-        limits = Limits(
-            int(self.options["rows"]),
-            int(self.options.get("bytes", _ALL)),
-            int(self.options.get("files", _ALL)),
-            self.options.get("admission"),
-        )
-        if "files" in self.options:
-            watched = local_path(str(option(definition, "path"))) or ""
-            kept_in = self.options["folder"]
-            found = FolderFiles(definition.name, Path(watched).absolute(), kept_in)
-            return FolderReader(found, limits)
-        if "folder" in self.options:
-            return SpoolReader(definition.name, SpoolFiles(self.options["folder"]), limits)
-        rate, speed = positive(definition, "rate"), positive(definition, "speed")
-        return ReplayReader(ReplayFiles(definition), limits, rate, speed)
+        readers = {}
+        for described in json.loads(self.options["streams"]):
+            definition = from_json(described["definition"])
+            readers[definition.name] = _reader_of(definition, described)
+        return StreamsReader(readers)
+
+
+def _reader_of(definition: StreamDef, options: Mapping[str, Any]) -> StreamReader[Any]:
+    limits = Limits(
+        options["rows"],
+        options.get("bytes", _ALL),
+        options.get("files", _ALL),
+        options.get("admission"),
+    )
+    if "files" in options:
+        watched = local_path(str(option(definition, "path"))) or ""
+        found = FolderFiles(definition.name, Path(watched).absolute(), options["folder"])
+        return FolderReader(found, limits)
+    if "folder" in options:
+        return SpoolReader(definition.name, SpoolFiles(options["folder"]), limits)
+    rate, speed = positive(definition, "rate"), positive(definition, "speed")
+    return ReplayReader(ReplayFiles(definition), limits, rate, speed)
 
 
 class Slices(InputPartition):
-    """The descriptors of one batch, in one partition."""
+    """The descriptors of a stream in one batch, in one partition."""
 
     def __init__(self, descriptors: Sequence[Descriptor]) -> None:
         super().__init__(None)
@@ -94,29 +111,68 @@ class Limits:
     files: int = _ALL
     admission: str | None = None
 
+    def now(self, everything: bool) -> int:
+        """Return the rows that a batch may take by now."""
+        return _ALL if everything else admitted(self.admission, self.rows)
 
-class _DescriptorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What all readers share: the limit of a batch, and descriptors as rows."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of all streams; those that bring something get a partition each."""
+
+    def __init__(self, readers: Mapping[str, StreamReader[Any]]) -> None:
+        self._readers = readers
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadMaxRows(self._limits.rows)
+        return ReadMaxRows(_ALL)  # each stream has its own
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        for reader in self._readers.values():
+            reader.freeze()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        everything = isinstance(limit, ReadAllAvailable)
+        end = dict(start)
+        for name, reader in self._readers.items():
+            begin = reader.position(start.get(name))
+            reached = reader.advance(begin, everything)
+            if reached != begin:
+                end[name] = reached.to_json()
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        planned = []
+        for name, reader in self._readers.items():
+            first, last = reader.position(start.get(name)), reader.position(end.get(name))
+            if first != last:
+                planned.append(Slices(reader.slices(first, last)))
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         if not isinstance(partition, Slices):
             raise InternalError(f"a partition must be Slices, got {type(partition).__name__}")
         return iter(partition.descriptors)
 
-    def _limit(self, limit: ReadLimit) -> int:
-        if isinstance(limit, ReadMaxRows):
-            return admitted(self._limits.admission, int(limit.max_rows))
-        everything = isinstance(limit, ReadAllAvailable | ReadMaxFiles)
-        return _ALL if everything else self._limits.rows
+
+class StreamReader(Protocol[Place]):
+    """Plans the batches of one stream."""
+
+    def position(self, offset: Mapping[str, Any] | None) -> Place:
+        """Return a position that an offset holds, or the beginning of the stream."""
+
+    def freeze(self) -> None:
+        """Take what is there now as all there is."""
+
+    def advance(self, position: Place, everything: bool) -> Place:
+        """Return where the next batch ends; it has all that is there, or what the limits allow."""
+
+    def slices(self, first: Place, last: Place) -> list[Descriptor]:
+        """Return what lies between two positions."""
 
 
-class ReplayReader(_DescriptorReader):
+class ReplayReader:
     """Plans the batches of a replay; ``rate`` in rows, ``speed`` in event seconds per second."""
 
     def __init__(
@@ -126,52 +182,47 @@ class ReplayReader(_DescriptorReader):
         rate: float | None,
         speed: float | None,
     ) -> None:
-        super().__init__(limits)
+        self._limits = limits
         self._files = files
         self._rate = rate
         self._speed = speed
         self._anchor: tuple[float, int] | None = None
         self._first_ordinal: int | None = None
         self._planned: dict[tuple[Position, Position], list[Descriptor]] = {}
-        self._available_now = False
+        self._frozen = False
         self._target: Position | None = None
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._files.start().to_json()
+    def position(self, offset: Mapping[str, Any] | None) -> Position:
+        return self._files.start() if offset is None else Position.from_json(offset)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._available_now = True
+    def freeze(self) -> None:
+        self._frozen = True
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        position = Position.from_json(start)
+    def advance(self, position: Position, everything: bool) -> Position:
         if position.done or position == self._target:
-            return start
-        rows = self._limit(limit)
+            return position
         endless = self._files.rounds is None
-        if rows == _ALL and endless:
-            rows = self._limits.rows
-        if not self._available_now:
+        rows = self._limits.rows if endless and everything else self._limits.now(everything)
+        if not self._frozen:
             rows = min(rows, self._due(position, rows))
         end, slices = self._files.advance(position, rows, self._limits.bytes)
         if end.ordinal == position.ordinal and not end.done:
-            return start
+            return position
         self._planned = {(position, end): slices}
-        if self._available_now and endless:
+        if self._frozen and endless:
             self._target = end
-        return end.to_json()
+        return end
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first, last = Position.from_json(start), Position.from_json(end)
-        if first == last:
-            return []
+    def slices(self, first: Position, last: Position) -> list[Descriptor]:
         slices = self._planned.get((first, last))
         if slices is None:
+            self._files.check_same(last)
             reached, slices = self._files.advance(first, last.ordinal - first.ordinal)
             if replace(reached, files="") != replace(last, files=""):
                 raise InternalError(
                     f"a replayed batch must end where it ended before, at {last}, got {reached}"
                 )
-        return [Slices(slices)]
+        return slices
 
     def _due(self, position: Position, limit: int) -> int:
         """Return how many rows may leave by now.
@@ -203,63 +254,54 @@ class ReplayReader(_DescriptorReader):
         return limit
 
 
-class SpoolReader(_DescriptorReader):
+class SpoolReader:
     """Plans the batches of a spool: whole files, at least one, until the limit is reached."""
 
     def __init__(self, stream: str, files: SpoolFiles, limits: Limits) -> None:
-        super().__init__(limits)
+        self._limits = limits
         self._stream = stream
         self._files = files
         self._target: SpoolPosition | None = None
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return SpoolPosition().to_json()
+    def position(self, offset: Mapping[str, Any] | None) -> SpoolPosition:
+        return SpoolPosition.from_json(offset or {})
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def freeze(self) -> None:
         self._target = self._files.advance(SpoolPosition(), _ALL)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        position = SpoolPosition.from_json(start)
-        end = self._files.advance(position, self._limit(limit), self._target)
-        return end.to_json()
+    def advance(self, position: SpoolPosition, everything: bool) -> SpoolPosition:
+        return self._files.advance(position, self._limits.now(everything), self._target)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first, last = SpoolPosition.from_json(start), SpoolPosition.from_json(end)
-        if first == last:
-            return []
-        return [Slices(self._files.slices(self._stream, first, last))]
+    def slices(self, first: SpoolPosition, last: SpoolPosition) -> list[Descriptor]:
+        return self._files.slices(self._stream, first, last)
 
 
-class FolderReader(_DescriptorReader):
+class FolderReader:
     """Plans the batches of a watched folder: parts of files, in the order in which they came."""
 
     def __init__(self, files: FolderFiles, limits: Limits) -> None:
-        super().__init__(limits)
+        self._limits = limits
         self._files = files
         self._frozen = False
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return FolderPosition().to_json()
+    def position(self, offset: Mapping[str, Any] | None) -> FolderPosition:
+        return FolderPosition.from_json(offset or {})
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def freeze(self) -> None:
         self._files.look()
         self._frozen = True
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def advance(self, position: FolderPosition, everything: bool) -> FolderPosition:
         if not self._frozen:
             self._files.look()
-        position = FolderPosition.from_json(start)
         limits = self._limits
-        end, _ = self._files.advance(position, self._limit(limit), limits.files, limits.bytes)
-        return end.to_json()
+        rows = limits.now(everything)
+        return self._files.advance(position, rows, limits.files, limits.bytes)[0]
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first, last = FolderPosition.from_json(start), FolderPosition.from_json(end)
-        if first == last:
-            return []
+    def slices(self, first: FolderPosition, last: FolderPosition) -> list[Descriptor]:
         reached, slices = self._files.advance(first, last.ordinal - first.ordinal, _ALL, _ALL)
         if reached.ordinal != last.ordinal:
             raise InternalError(
                 f"a batch must end where it was planned to end, at {last}, got {reached}"
             )
-        return [Slices(slices)]
+        return slices

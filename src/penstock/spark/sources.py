@@ -1,20 +1,25 @@
 """Opening any stream as a Spark streaming DataFrame with the same columns.
 
-* ``replay`` and ``memory`` are Penstock's own source of descriptors (`penstock.spark.replay`).
+* ``replay`` and ``memory`` are Penstock's own source of descriptors (`penstock.spark.replay`), one
+  for all of them.
 * ``parquet`` is a folder whose files arrive. A local one is watched by the same source; of other
   storage Spark's ``binaryFile`` stream, without the content, gives each file once.
 * Every other format is read by Spark: its rows travel in a struct column ``native_<stream>``.
 
-All have the descriptor columns and one partition, so that one task sees a batch of a stream whole.
+All have the descriptor columns; a batch of a stream is in one partition, so that one task sees it
+whole.
 `penstock.spark.readers.arrival_order` puts descriptors and native rows of files in order.
 """
 
 from __future__ import annotations
 
 import glob
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pyspark.sql.functions as F  # noqa: N812
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -53,6 +58,7 @@ _OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
         "maxFileAge",
     ),
 }
+OWN_SOURCE = "streams"
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """What a call into Spark raises: the second kind when pyspark does not know the exception."""
 
@@ -79,46 +85,58 @@ def is_finite(definition: StreamDef) -> bool:
     return kind == "memory" or (kind == "replay" and loop_rounds(definition) is not None)
 
 
-def open_stream(
+def open_streams(
     spark: SparkSession,
-    definition: StreamDef,
+    definitions: Iterable[StreamDef],
     config: Config,
-    spool_folder: str | None = None,
+    spool: Callable[[str], str | None],
     admission: str | None = None,
 ) -> DataFrame:
-    """Open a stream. The result has the descriptor columns, and a native struct if Spark parses.
+    """Open streams as one frame of descriptors, with a native struct for each that Spark parses.
 
-    Paths and options are checked first.  ``spool_folder`` is where a memory stream's rows are, or
-    the list of a watched folder's files, ``admission`` the file that limits batches of Penstock's
-    own sources.
+    Paths and options are checked first.  ``spool`` tells by the name where a memory stream's rows
+    are, or the list of a watched folder's files, ``admission`` is the file that limits batches of
+    Penstock's own sources.
     """
-    kind = definition.format.lower()
-    check_stream(definition)
-    if kind == "memory" and not spool_folder:
-        raise ConfigError(
-            f"a memory stream must have a spool folder, but stream {definition.name} has none"
-        )
-    watched = kind == "parquet" and spool_folder is not None and _is_watched(definition)
-    if kind in ("replay", "memory") or watched:
+    frames: list[DataFrame] = []
+    own: list[dict[str, Any]] = []
+    for definition in definitions:
+        check_stream(definition)
+        kind, folder = definition.format.lower(), spool(definition.name)
+        if kind == "memory" and not folder:
+            raise ConfigError(
+                f"a memory stream must have a spool folder, but stream {definition.name} has none"
+            )
+        watched = kind == "parquet" and folder is not None and _is_watched(definition)
+        if kind in ("replay", "memory") or watched:
+            own.append(_own_options(definition, config, folder, admission))
+        elif kind == "parquet":
+            frames.append(_open_folder(spark, definition, config).coalesce(1))
+        else:
+            frames.append(_open_native(spark, definition, config).coalesce(1))
+    if own:
         _register(spark)
-        options = {
-            "definition": to_json(definition),
-            "rows": str(config["batch.rows"]),
-            "bytes": str(config["batch.bytes"]),
-        }
-        if admission is not None:
-            options["admission"] = admission
-        if kind == "memory" or watched:
-            options["folder"] = str(Path(str(spool_folder)).absolute())
-        if watched:
-            files = option(definition, "maxFilesPerTrigger") or config["batch.files"]
-            options["files"] = str(files)
-        opened = _load(spark, definition, FORMAT, options)
-    elif kind == "parquet":
-        opened = _open_folder(spark, definition, config)
-    else:
-        opened = _open_native(spark, definition, config)
-    return opened.coalesce(1)
+        frames.append(_load(spark, OWN_SOURCE, FORMAT, {"streams": json.dumps(own)}))
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+
+
+def _own_options(
+    definition: StreamDef, config: Config, folder: str | None, admission: str | None
+) -> dict[str, Any]:
+    """Return what `DescriptorSource` must know of a stream."""
+    options: dict[str, Any] = {
+        "definition": to_json(definition),
+        "rows": config["batch.rows"],
+        "bytes": config["batch.bytes"],
+    }
+    if admission is not None:
+        options["admission"] = admission
+    if folder is not None and definition.format.lower() != "replay":
+        options["folder"] = str(Path(folder).absolute())
+    if definition.format.lower() == "parquet":
+        files = option(definition, "maxFilesPerTrigger") or config["batch.files"]
+        options["files"] = int(files)
+    return options
 
 
 def _register(spark: SparkSession) -> None:
@@ -185,17 +203,23 @@ def _check_path(owner: str, path: str | None) -> None:
 
 def _load(
     spark: SparkSession,
-    definition: StreamDef,
+    name: str,
     format: str,
     options: Mapping[str, str],
     schema: StructType | None = None,
 ) -> DataFrame:
+    """Load a source. Spark keeps its offsets under the name."""
     reader = spark.readStream.format(format).options(**options)
     if spark.conf.get("spark.sql.streaming.queryEvolution.enableSourceEvolution", "") == "true":
-        reader = reader.name(re.sub(r"[^a-z0-9_]", _hexadecimal, definition.name.lower()))
+        reader = reader.name(name)
     if schema is not None:
         reader = reader.schema(schema)
     return reader.load()
+
+
+def _source_name(definition: StreamDef) -> str:
+    """Return the name of the source of one stream; no two streams have the same."""
+    return "stream_" + re.sub(r"[^a-z0-9_]", _hexadecimal, definition.name.lower())
 
 
 def _hexadecimal(match: re.Match[str]) -> str:
@@ -209,7 +233,7 @@ def _open_folder(spark: SparkSession, definition: StreamDef, config: Config) -> 
         "maxFilesPerTrigger": str(config["batch.files"]),
         **_spelled(definition.options, _OWN_OPTIONS["parquet"]),
     }
-    found = _load(spark, definition, "binaryFile", options, _BINARY_FILE).select(
+    found = _load(spark, _source_name(definition), "binaryFile", options, _BINARY_FILE).select(
         "path", "modificationTime", "length"
     )
     return found.select(
@@ -252,7 +276,7 @@ def _open_native(spark: SparkSession, definition: StreamDef, config: Config) -> 
         declared = declared.add(StructField(CORRUPT, StringType()))
     try:
         if kind in _FILE_FORMATS:
-            loaded = _load(spark, definition, kind, options, declared)
+            loaded = _load(spark, _source_name(definition), kind, options, declared)
         else:
             loaded = _load_own_schema(spark, definition, options, declared)
         return _uniform(definition, loaded, kind in _FILE_FORMATS)
@@ -268,11 +292,11 @@ def _load_own_schema(
 ) -> DataFrame:
     """Load a format that knows its own columns; one that does not is told the declared ones."""
     try:
-        return _load(spark, definition, definition.format, options)
+        return _load(spark, _source_name(definition), definition.format, options)
     except SPARK_ERRORS as error:
         if "schema" not in str(error).lower():
             raise
-        return _load(spark, definition, definition.format, options, declared)
+        return _load(spark, _source_name(definition), definition.format, options, declared)
 
 
 def _uniform(definition: StreamDef, loaded: DataFrame, from_files: bool) -> DataFrame:
