@@ -24,9 +24,9 @@ from penstock.runs.side import Children
 
 def applied(told: Ends, end: I64, holder: I64) -> tuple[I64, I64]:
     """Return ends and holders of rows after what was told: a told row is determined."""
-    if len(told) == 0:
+    known = told.told(holder)
+    if known is None:
         return end, holder
-    known = told.lookup(holder)
     return np.minimum(end, known), np.where(known < INF, 0, holder)
 
 

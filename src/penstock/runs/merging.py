@@ -47,17 +47,20 @@ class Merging:
             younger += sizes[i]
         return (first, count) if count - first >= min(self.fan_in, 4) else None
 
-    def many(self, sizes: Sequence[int]) -> tuple[int, int] | None:
-        """Like `choose`, where runs are short-lived: only when many of similar size gathered.
+    def alike(self, sizes: Sequence[int]) -> list[int]:
+        """Return the runs to merge now where their order does not matter and they are short-lived.
 
-        A row is then merged once for each power of 16 between the sizes of a batch and of all.
+        Only runs of one power of 16 are merged, when many have gathered.  So a row is merged once
+        for each power between the sizes of a batch and of all, and small runs never drag large ones
+        along.
         """
         if self.strategy in ("always", "never"):
-            return self.choose(sizes)
-        first = len(sizes)
-        while first and _tier(sizes[first - 1]) <= _tier(sizes[-1]):
-            first -= 1
-        return (first, len(sizes)) if len(sizes) - first >= _MANY else None
+            chosen = self.choose(sizes)
+            return list(range(*chosen)) if chosen else []
+        tiers: dict[int, list[int]] = {}
+        for i, size in enumerate(sizes):
+            tiers.setdefault(_tier(size), []).append(i)
+        return next((runs for runs in tiers.values() if len(runs) >= _MANY), [])
 
 
 _MANY = 16
