@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import NotSupportedError
+from penstock.kernels.sorting import order_of_hashes
 from penstock.model import I64, U64, to_mask
 
 _SEED = 0x70656E73746F636B
@@ -82,7 +83,7 @@ def codes(keys: Keys) -> tuple[I64, I64]:
     """
     if len(keys) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    order = np.argsort(keys.high, kind="stable")
+    order = order_of_hashes(keys.high)
     high, low = keys.high[order], keys.low[order]
     new = np.ones(len(order), bool)
     new[1:] = high[1:] != high[:-1]

@@ -246,8 +246,7 @@ class AggregateOperator(SlicedOperator):
             pa.concat_arrays([before, new]).take(pa.array(source))
             for before, new in zip(old, values, strict=False)
         ]
-        lasting = np.minimum(births.end, told.lookup(births.holder)) >= until
-        yield from self._results(work, lasting, key_values)
+        yield from self._results(work, told, key_values)
 
     def _stored(self, batch: Batch, code: I64, keys: Keys) -> tuple[Batch, I64]:
         """Return the rows as they are kept, and their codes."""
@@ -302,7 +301,7 @@ class AggregateOperator(SlicedOperator):
         return stored, code[head]
 
     def _results(
-        self, work: _Work, lasting: Mask, key_values: list[pa.Array]
+        self, work: _Work, told: Ends, key_values: list[pa.Array]
     ) -> Iterator[Batch | Ends]:
         """Yield what the slice changed, and write the groups it touched."""
         steps, width = work.steps, len(self._keys)
@@ -312,6 +311,9 @@ class AggregateOperator(SlicedOperator):
             place = 2 if self._keys else 0
             change *= work.in_order(*(integers(c) for c in work.column(place)))
         rows = work.running(change, old_rows)
+        lasting = np.ones(len(work.births), bool)
+        if self._extreme:
+            lasting = np.minimum(work.births.end, told.lookup(work.births.holder)) >= work.until
         parts = [self._parts(i, work, lasting, old_rows, rows) for i in range(len(self._measures))]
         results = []
         for call, index in zip(self._aggregates, self._measure_of, strict=True):
@@ -341,17 +343,19 @@ class AggregateOperator(SlicedOperator):
         open_ = is_there[last] & (first < last)
         holder = np.where(first < last, 0, old_holder)
         holder[open_] = self.context.new_holders(int(open_.sum()))
-        emitted = is_there
-        emitted[first] = False
-        if emitted.any():
-            end = np.append(time[1:], INF)
-            end[last] = INF
-            holders = np.zeros(len(kept), np.int64)
-            holders[last[open_]] = holder[open_]
-            at = kept[emitted]
+        is_there[first] = False
+        is_there[last[open_]] = False
+        closed = np.flatnonzero(is_there)
+        if len(closed) or open_.any():  # the open rows behind the others, so that both are slices
+            at = kept[np.concatenate((closed, last[open_]))]
+            start = np.concatenate((time[closed], time[last[open_]]))
+            end = np.full(len(at), INF, np.int64)
+            end[: len(closed)] = time[closed + 1]
+            holders = np.zeros(len(at), np.int64)
+            holders[len(closed) :] = holder[open_]
             group = pa.array(steps.code[at])
             columns = [c.take(group) for c in key_values] + [r.make(at) for r in results]
-            yield Batch(tuple(columns), time[emitted], end[emitted], holders[emitted])
+            yield Batch(tuple(columns), start, end, holders)
         self._keep(work, key_values, holder, rows, parts)
 
     def _keep(
