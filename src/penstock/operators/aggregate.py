@@ -215,19 +215,23 @@ class AggregateOperator(SlicedOperator):
         births, code = self._stored(batch, code, keys)
         if isinstance(told, Deaths):
             births, deaths = births.slice(0, new), births.slice(new, len(births))
-            code = code[:new]
+            death_group, code = code[new:], code[:new]
+            old = deaths.slice(0, 0)
         else:
-            deaths = self._live.turn(births, told, until)
+            old, own, end = self._live.turn_apart(births, told, until)
+            died, death_group = births.take(own), code[own]
+            deaths = Batch.concat([old, Batch(died.columns, died.start, end, died.holder)])
         if len(births) + len(deaths) == 0:
             return
         if self._keys:
-            lanes = Keys(to_numpy(deaths.columns[0]), to_numpy(deaths.columns[1]))
+            lanes = Keys(to_numpy(old.columns[0]), to_numpy(old.columns[1]))
             codes, groups = key_codes(Keys.concat([keys, lanes]))
         else:
             groups = hash_columns([], 1)
-            codes = np.zeros(len(keys) + len(deaths), np.int64)
+            codes = np.zeros(len(keys) + len(old), np.int64)
         count, new_code = len(groups), codes[: len(keys)]
-        birth_code, death_code = new_code[code], codes[len(keys) :]
+        birth_code = new_code[code]
+        death_code = np.concatenate((codes[len(keys) :], new_code[death_group]))
         steps = order_events(
             np.concatenate((np.arange(count), birth_code, death_code)),
             np.concatenate((np.zeros(count, np.int64), births.start, deaths.end)),
@@ -235,16 +239,16 @@ class AggregateOperator(SlicedOperator):
         )
         sign = np.where(steps.order < count + len(births), 1, -1)
         sign[steps.first[steps.begin]] = 0
-        found, old = self._groups.get(groups)
+        found, before = self._groups.get(groups)
         work = _Work(
-            births, deaths, birth_code, death_code, groups, found, old, steps, sign, since, until
+            births, deaths, birth_code, death_code, groups, found, before, steps, sign, since, until
         )
         source = np.arange(count)
         source[new_code] = count + np.arange(len(keys))
         source[found] = np.flatnonzero(found)
         key_values = [
-            pa.concat_arrays([before, new]).take(pa.array(source))
-            for before, new in zip(old, values, strict=False)
+            pa.concat_arrays([kept, new]).take(pa.array(source))
+            for kept, new in zip(before, values, strict=False)
         ]
         yield from self._results(work, told, key_values)
 

@@ -69,20 +69,36 @@ class Lifetimes:
 
     def turn_parts(self, new: Sequence[Batch], ends: Ends, until: int) -> list[Batch]:
         """Do the same with rows in parts, and give back parts: nothing is copied to join them."""
-        gone = self._pop_ended(ends, until)
-        gone += self._pop_told(ends)
+        gone = self._pop(ends, until)
         for rows in new:
-            known = ends.told(rows.holder)
-            end = rows.end if known is None else np.minimum(rows.end, known)
-            over = end < until
-            if over.any():
-                died = rows.take(over)
-                none = np.zeros(len(died), np.int64)
-                gone.append(Batch(died.columns, died.start, end[over], none))
-                rows = rows.take(~over)
-            self._add(rows)
+            over, end = self._take_in(rows, ends, until)
+            if len(end):
+                died, none = rows.take(over), np.zeros(len(end), np.int64)
+                gone.append(Batch(died.columns, died.start, end, none).drop_ghosts())
+        return [rows for rows in gone if len(rows)]
+
+    def turn_apart(self, new: Batch, ends: Ends, until: int) -> tuple[Batch, Mask, I64]:
+        """Do the same, but tell which of the new rows die apart, and their ends.
+
+        None of the new rows may be a ghost.
+        """
+        gone = self._pop(ends, until) or [Batch.empty(self._types)]
+        return Batch.concat(gone), *self._take_in(new, ends, until)
+
+    def _pop(self, ends: Ends, until: int) -> list[Batch]:
+        """Return the rows of earlier turns that end below ``until``."""
         self._until = until
-        return [alive for part in gone if len(alive := part.drop_ghosts())]
+        return [rows.drop_ghosts() for rows in self._pop_ended(ends) + self._pop_told(ends)]
+
+    def _take_in(self, new: Batch, ends: Ends, until: int) -> tuple[Mask, I64]:
+        """Keep the new rows that live on; return which do not, and the ends of those."""
+        known = ends.told(new.holder)
+        end = new.end if known is None else np.minimum(new.end, known)
+        over: Mask = end < until
+        if not over.all():
+            self._add(new.take(~over) if over.any() else new)
+            end = end[over]
+        return over, end
 
     def live(self) -> Batch:
         """Return every row that is alive after the last turn, in no order."""
@@ -114,8 +130,8 @@ class Lifetimes:
             self._state.append(self._told_name, table)
             self._told_changed = False
 
-    def _pop_ended(self, ends: Ends, until: int) -> list[Batch]:
-        gone = []
+    def _pop_ended(self, ends: Ends) -> list[Batch]:
+        gone, until = [], self._until
         for run in self._state.runs(self._by_end):
             if run.stats["min_end"] >= until:
                 continue
