@@ -103,6 +103,16 @@ def mostly_distinct(numbers: npt.NDArray[Any]) -> bool:
     return 2 * len(np.unique(sample)) > len(sample)
 
 
+def row_keys(columns: Sequence[pa.Array], rows: int) -> Keys:
+    """Return the key of each row; where many rows are equal, only distinct values are hashed."""
+    sample = pa.array(np.arange(0, rows, max(rows // _SAMPLE, 1)))
+    some = hash_columns([c.take(sample) for c in columns], len(sample))
+    if mostly_distinct(some.high):
+        return hash_columns(columns, rows)
+    code, keys, _ = group_codes(columns, rows)
+    return keys.take(code)
+
+
 def key_codes(keys: Keys) -> tuple[I64, Keys]:
     """Return a dense code per key, and the distinct keys sorted by their high lane."""
     if len(keys) == 0:
@@ -282,6 +292,28 @@ def match_copies(steps: Steps, count: I64) -> Copies:
         dead_code[was_old],
         dead_step[was_old],
         dead_number[was_old],
+    )
+
+
+def match_single(steps: Steps, there: I64) -> Copies:
+    """Do the same where there is at most one copy of a value: births and deaths take turns."""
+    change = np.zeros(len(there), np.int64)
+    change[1:] = there[1:] - there[:-1]
+    change[steps.begin] = 0
+    turn = np.flatnonzero(change)
+    code, birth = steps.code[turn], change[turn] > 0
+    same = code[1:] == code[:-1]
+    born, dead = np.flatnonzero(birth), np.flatnonzero(~birth)
+    until = np.append(np.where(same, turn[1:], -1), -1)
+    old = dead[~np.append(False, same)[dead]]
+    return Copies(
+        code[born],
+        turn[born],
+        until[born],
+        np.zeros(len(born), np.int64),
+        code[old],
+        turn[old],
+        np.zeros(len(old), np.int64),
     )
 
 

@@ -156,12 +156,16 @@ def _hash_bytes(column: pa.Array, lane: int) -> U64:
     result = np.zeros(rows, np.uint64)
     if last > first:
         data = np.frombuffer(buffers[2], np.uint8, last - first, first)
-        place = np.arange(last - first) - np.repeat(offsets[:-1] - first, lengths)
-        weighted = (data.astype(np.uint64) + np.uint64(1)) * _weight(lane, int(lengths.max()))[
-            place
-        ]
-        filled = lengths > 0
-        result[filled] = np.add.reduceat(weighted, (offsets[:-1] - first)[filled])
+        longest = int(lengths.max())
+        weights = _weight(lane, longest)
+        if last - first == rows * longest and longest <= rows:  # all of one length
+            for place in range(longest):
+                result += (data[place::longest].astype(np.uint64) + np.uint64(1)) * weights[place]
+        else:
+            at = np.arange(last - first) - np.repeat(offsets[:-1] - first, lengths)
+            weighted = (data.astype(np.uint64) + np.uint64(1)) * weights[at]
+            filled = lengths > 0
+            result[filled] = np.add.reduceat(weighted, (offsets[:-1] - first)[filled])
     return _mix(result + lengths.astype(np.uint64) * _LANES[lane])
 
 
