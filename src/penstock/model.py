@@ -160,6 +160,8 @@ class Ends:
         """Sort, and keep the earliest end of each holder."""
         if len(holder) == 0:
             return Ends()
+        if (holder[1:] > holder[:-1]).all():
+            return Ends(holder, end)
         order = np.argsort(holder, kind="stable")  # which merges parts that are sorted already
         holder, end = holder[order], end[order]
         new = np.ones(len(holder), bool)

@@ -16,6 +16,8 @@ from penstock.model import I64, U64
 _DIGIT = 16
 _FEW = 2048
 """Below so many numbers rounds do not pay."""
+_NEAR = 8
+"""Numbers are near one another if their range is at most so many times their count."""
 _STRETCHES = 64
 """Of up to so many ascending stretches a merge is the cheapest order."""
 
@@ -44,6 +46,34 @@ def order_of_hashes(hashes: U64) -> I64:
     if (ordered[1:] < ordered[:-1]).any():
         order = order[np.argsort(ordered, kind="stable")]
     return order
+
+
+def order_of_numbers(numbers: I64) -> I64:
+    """Return the stable order of numbers that are 0 or, most likely, near one another."""
+    if len(numbers) < _FEW or in_stretches(numbers):
+        return np.argsort(numbers, kind="stable")
+    high = int(numbers.max())
+    low = int(np.min(numbers, where=numbers > 0, initial=high))
+    if numbers.min() < 0 or high - low > 1 << (2 * _DIGIT - 1):
+        return np.argsort(numbers, kind="stable")
+    return order_of_codes(np.maximum(numbers - (low - 1), 0), high - low + 2)
+
+
+def sorted_numbers(numbers: I64) -> I64:
+    """Return numbers that are 0 or, most likely, near one another, in order.
+
+    Where they are near, each is counted at its place.
+    """
+    if len(numbers) < _FEW or in_stretches(numbers):
+        return np.sort(numbers, kind="stable")
+    high = int(numbers.max())
+    low = int(np.min(numbers, where=numbers > 0, initial=high))
+    if numbers.min() < 0 or high - low > _NEAR * len(numbers):
+        return np.sort(numbers)
+    counts = np.bincount(np.maximum(numbers - (low - 1), 0))
+    values = np.arange(low - 1, high + 1)
+    values[0] = 0
+    return np.repeat(values, counts)
 
 
 def in_stretches(numbers: npt.NDArray[Any]) -> bool:

@@ -213,7 +213,7 @@ class Bags:
         return tuple(v.take(index) for v in values)
 
     def _marked(self, copies: Copies, touched: Keys, mark: I64, holder: I64) -> I64:
-        """Return the marks after the slice; write the holders of open copies where there are many."""
+        """Return the marks after the slice; where there are many copies, write their holders."""
         open_ = holder != 0
         if self._single:
             mark = mark.copy()
