@@ -28,6 +28,8 @@ _SPREAD = 8
 class Children(Shelf):
     """The children that are alive."""
 
+    parents = 2
+
     def __init__(self, state: State, name: str, merging: Merging) -> None:
         super().__init__(state, name, merging)
         self._added: list[tuple[I64, I64, I64, I64]] = []

@@ -45,7 +45,13 @@ class Merging:
             if sizes[i] < 2 * younger:
                 first = i
             younger += sizes[i]
-        return (first, count) if count - first >= min(self.fan_in, 4) else None
+        few = min(self.fan_in, 4)
+        while count - first >= few:  # tiny runs do not count beside large ones, only by themselves
+            large = max(sizes[first:])
+            if sum(_TINY * size >= large for size in sizes[first:]) >= few:
+                return first, count
+            first = sizes.index(large, first) + 1
+        return None
 
     def alike(self, sizes: Sequence[int]) -> list[int]:
         """Return the runs to merge now where their order does not matter and they are short-lived.
@@ -64,6 +70,8 @@ class Merging:
 
 
 _MANY = 16
+_TINY = 256
+"""A run is tiny beside one of so many times its size."""
 
 
 def _tier(size: int) -> int:

@@ -194,7 +194,12 @@ class Told:
 
 
 class Shelf(ABC):
-    """Pieces, oldest first, and what was told about them."""
+    """Pieces, oldest first, and what was told about them.
+
+    ``parents`` is how many holders a row may have that are told.
+    """
+
+    parents = 1
 
     def __init__(self, state: State, name: str, merging: Merging) -> None:
         self.pieces = [Piece(run.stats, run=run) for run in state.runs(name)]
@@ -231,21 +236,37 @@ class Shelf(ABC):
         self._turn += 1
 
     def _tidy(self, until: int) -> None:
-        """Drop, rewrite and merge pieces; forget what no piece needs."""
+        """Drop, merge and rewrite pieces; forget what no piece needs."""
         self.pieces = [piece for piece in self.pieces if not piece.ended(until)]
-        dead = sum(piece.stats["dead"] for piece in self.pieces)
-        if dead and 2 * max(dead, len(self.told)) > len(self):
-            self._rewrite([[p] if p.stats["dead"] else p for p in self.pieces], until)
-        chosen = self._merging.choose([piece.live for piece in self.pieces])
-        if chosen:
+        chosen = self._chosen()
+        if chosen is not None:
             first, last = chosen
-            while sum(piece.bytes for piece in self.pieces[first:last]) > self._merging.most:
-                first += 1
-            if last - first > 1:
-                plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]
-                self._rewrite([*plan, *self.pieces[last:]], until)
+            plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]
+            self._rewrite([*plan, *self.pieces[last:]], until)
+        self._forget()
+        dead = sum(piece.stats["dead"] for piece in self.pieces)
+        if dead and 2 * max(dead, len(self.told) // self.parents) > len(self):
+            self._rewrite([[p] if p.stats["dead"] else p for p in self.pieces], until)
+            self._forget()
+
+    def _forget(self) -> None:
         needing = [piece.stats["turn"] for piece in self.pieces if piece.stats["dead"]]
         self.told.forget(min(needing, default=None))
+
+    def _chosen(self) -> tuple[int, int] | None:
+        """Return the range of pieces to merge now; those that would make it too large stay apart.
+
+        Whether the others are worth merging is asked again without them.
+        """
+        settled = 0
+        while True:
+            chosen = self._merging.choose([piece.live for piece in self.pieces[settled:]])
+            if chosen is None:
+                return None
+            first, last = settled + chosen[0], settled + chosen[1]
+            if sum(piece.bytes for piece in self.pieces[first:last]) <= self._merging.most:
+                return first, last
+            settled = first + 1
 
     def _rewrite(self, plan: Sequence[Piece | list[Piece]], until: int) -> None:
         """Put one new piece in the place of each list of neighbours."""
