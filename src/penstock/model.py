@@ -93,8 +93,14 @@ class Ends:
     def split(self, time: int) -> tuple[Ends, Ends]:
         """Return the ends below ``time`` and the others."""
         below = self.end < time
-        if below.all():
+        count = int(np.count_nonzero(below))
+        if count == len(self):
             return self, Ends()
+        if below[:count].all():  # holders that end in order are cut in two
+            return (
+                Ends(self.holder[:count], self.end[:count]),
+                Ends(self.holder[count:], self.end[count:]),
+            )
         return Ends(self.holder[below], self.end[below]), Ends(
             self.holder[~below], self.end[~below]
         )

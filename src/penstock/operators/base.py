@@ -139,12 +139,13 @@ class SlicedOperator(Operator):
             return
         parts, ends = [], []
         for p in range(self.ports):
-            told, later = Ends.concat(self._ends[p]).split(until)
+            cut = [some.split(until) for some in self._ends[p]]
+            told = Ends.concat([below for below, _ in cut])
             parts.append(self._starting_below(p, told, until))
             if self.reads_deaths and self.negative:
                 told = self._told_by_rows(p, until)
             ends.append(told)
-            self._ends[p] = [later] if len(later) else []
+            self._ends[p] = [later for _, later in cut if len(later)]
             self._changed[p] = True
         yield from self.work(parts, ends, self.since, until)
         self.since = until
