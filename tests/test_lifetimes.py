@@ -181,7 +181,7 @@ def test_rows_told_in_order_are_the_front_of_a_run() -> None:
 
 def test_negative_tuples_tell_ends_sorted_by_holder() -> None:
     rows = Batch.of((pa.array([1, 2, 3]),), [0, 0, 0], [5, 4, INF], [9, 7, 8])
-    told = Deaths.brought(rows)
+    told = Deaths.brought([rows])
     assert told.holder.tolist() == [7, 9]
     assert told.end.tolist() == [4, 5]
     assert told.died().columns[0].to_pylist() == [1, 2]

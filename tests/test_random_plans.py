@@ -11,6 +11,9 @@ from dataclasses import astuple
 import pytest
 
 from penstock.algebra import JOIN_KINDS, NODES, Over, walk
+from penstock.kernels import sorting
+from penstock.operators import base
+from penstock.runs import merging
 from tests.random_plans import (
     GENERATORS,
     LIFETIMES,
@@ -50,6 +53,14 @@ def test_engine_and_oracle_agree(version: int, seeds: range) -> None:
                 error.add_note(f"{show(case)}\nto make it smaller: python -m tests.random_plans "
                                f"--seed {seed} --version {version}")  # fmt: skip
                 raise
+
+
+def test_what_large_batches_do_is_right_with_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts stay apart, numbers are ordered by counting, runs are merged: from the first row on."""
+    monkeypatch.setattr(base, "_LARGE", 1)
+    monkeypatch.setattr(sorting, "_FEW", 0)
+    monkeypatch.setattr(merging, "_MANY", 3)
+    test_engine_and_oracle_agree(NEWEST, range(1000, 1040))
 
 
 def test_everything_occurs() -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -92,38 +93,71 @@ class Ends:
     def split(self, time: int) -> tuple[Ends, Ends]:
         """Return the ends below ``time`` and the others."""
         below = self.end < time
-        if below.all():
+        count = int(np.count_nonzero(below))
+        if count == len(self):
             return self, Ends()
+        if below[:count].all():  # holders that end in order are cut in two
+            return (
+                Ends(self.holder[:count], self.end[:count]),
+                Ends(self.holder[count:], self.end[count:]),
+            )
         return Ends(self.holder[below], self.end[below]), Ends(
             self.holder[~below], self.end[~below]
         )
 
+    @cached_property
+    def _stretches(self) -> tuple[tuple[int, int], ...]:
+        """Where neighbouring numbers begin and finish; nothing where there are many gaps."""
+        if len(self) == self.holder[-1] - self.holder[0] + 1:
+            return ((0, len(self)),)
+        breaks = np.flatnonzero(self.holder[1:] - self.holder[:-1] != 1) + 1
+        if len(breaks) >= _FEW_STRETCHES:
+            return ()
+        return tuple(pairwise((0, *breaks.tolist(), len(self))))
+
     def lookup(self, holder: I64) -> I64:
         """Return the told end of each holder, ``INF`` where it is not told (or holder is 0)."""
-        result = np.full(len(holder), INF, np.int64)
+        known = self.told(holder)
+        return np.full(len(holder), INF, np.int64) if known is None else known
+
+    def told(self, holder: I64) -> I64 | None:
+        """Return the same as `lookup`, but None when none of the holders is told."""
         if len(self) == 0 or len(holder) == 0:
-            return result
-        if int(holder.max()) < self.holder[0] or int(holder.min()) > self.holder[-1]:
-            return result
-        breaks = np.flatnonzero(self.holder[1:] - self.holder[:-1] != 1) + 1
-        if len(breaks) < _FEW_STRETCHES:  # neighbouring numbers: nothing to search
-            for first, last in pairwise((0, *breaks.tolist(), len(self))):
-                at = holder - self.holder[first]
-                hit = np.flatnonzero((at >= 0) & (at < last - first))
-                if len(hit):
-                    result[hit] = self.end[first + at[hit]]
-            return result
+            return None
+        low, high = int(holder.min()), int(holder.max())
+        if high < self.holder[0] or low > self.holder[-1]:
+            return None
+        if self._stretches:
+            return self._told_by_number(holder, low, high)
         at = np.searchsorted(self.holder, holder)
         at[at == len(self.holder)] = 0
         hit = np.flatnonzero((self.holder[at] == holder) & (holder != 0))
+        result = np.full(len(holder), INF, np.int64)
         result[hit] = self.end[at[hit]]
+        return result
+
+    def _told_by_number(self, holder: I64, low: int, high: int) -> I64 | None:
+        """Look up holders from ``low`` to ``high`` by index: where numbers are neighbours."""
+        result: I64 | None = None
+        for first, last in self._stretches:
+            base, above = int(self.holder[first]), int(self.holder[last - 1]) + 1
+            if high < base or low >= above:
+                continue
+            at = holder - base
+            if low >= base and high < above:
+                return self.end[first:last][at]
+            hit = np.flatnonzero((at >= 0) & (at < above - base))
+            if len(hit):
+                if result is None:
+                    result = np.full(len(holder), INF, np.int64)
+                result[hit] = self.end[first + at[hit]]
         return result
 
     def applied(self, rows: Batch) -> Batch:
         """Return rows with these ends applied: a told row is determined, ghosts are dropped."""
-        if len(self) == 0 or not rows.holder.any():
+        known = self.told(rows.holder)
+        if known is None:
             return rows
-        known = self.lookup(rows.holder)
         end, holder = np.minimum(rows.end, known), np.where(known < INF, 0, rows.holder)
         return replace(rows, end=end, holder=holder).drop_ghosts()
 
@@ -132,6 +166,8 @@ class Ends:
         """Sort, and keep the earliest end of each holder."""
         if len(holder) == 0:
             return Ends()
+        if (holder[1:] > holder[:-1]).all():
+            return Ends(holder, end)
         order = np.argsort(holder, kind="stable")  # which merges parts that are sorted already
         holder, end = holder[order], end[order]
         new = np.ones(len(holder), bool)
@@ -148,9 +184,12 @@ class Ends:
             return Ends()
         if len(kept) == 1:
             return kept[0]
-        return Ends.of(
-            np.concatenate([p.holder for p in kept]), np.concatenate([p.end for p in kept])
-        )
+        kept.sort(key=lambda part: int(part.holder[0]))
+        holder = np.concatenate([p.holder for p in kept])
+        end = np.concatenate([p.end for p in kept])
+        if all(a.holder[-1] < b.holder[0] for a, b in pairwise(kept)):
+            return Ends(holder, end)  # as those of different windows are
+        return Ends.of(holder, end)
 
 
 @dataclass(frozen=True)
@@ -297,27 +336,35 @@ class Batch:
 class Deaths(Ends):
     """Told ends together with the rows that end: what negative tuples say about a slice.
 
-    ``rows`` are in no order.  Some may say ``INF``: rows of a finite stream that never die.
+    ``parts`` are the rows as they came, in no order.  Some may say ``INF``: rows of a finite stream
+    that never die.
     """
 
-    rows: Batch = field(default_factory=lambda: Batch.empty(()))
+    parts: tuple[Batch, ...] = ()
 
     @staticmethod
-    def brought(rows: Batch) -> Deaths:
-        """Return what some negative tuples tell."""
-        holder, end = rows.holder, rows.end
-        mortal = end < INF
-        if not mortal.all():
-            holder, end = holder[mortal], end[mortal]
-        if len(holder) > 1 and (holder[1:] < holder[:-1]).any():
-            order = np.argsort(holder)
-            holder, end = holder[order], end[order]
-        return Deaths(holder, end, rows)
+    def brought(parts: Sequence[Batch]) -> Deaths:
+        """Return what some negative tuples tell; at least one part is needed."""
+        told = Ends.concat([told_by(rows) for rows in parts])
+        return Deaths(told.holder, told.end, tuple(parts))
 
     def died(self) -> Batch:
         """Return the rows whose end is known."""
-        mortal = self.rows.end < INF
-        return self.rows if mortal.all() else self.rows.take(mortal)
+        rows = Batch.concat(self.parts)
+        mortal = rows.end < INF
+        return rows if mortal.all() else rows.take(mortal)
+
+
+def told_by(rows: Batch) -> Ends:
+    """Return the ends that negative tuples tell."""
+    holder, end = rows.holder, rows.end
+    mortal = end < INF
+    if not mortal.all():
+        holder, end = holder[mortal], end[mortal]
+    if len(holder) > 1 and (holder[1:] < holder[:-1]).any():
+        order = np.argsort(holder)
+        holder, end = holder[order], end[order]
+    return Ends(holder, end)
 
 
 Message: TypeAlias = Batch | Ends | Heartbeat

@@ -282,6 +282,7 @@ def compare(query: str, kind: str, size: int, repeats: int, batch: int = BATCH) 
     for _ in range(repeats):
         for method in methods:
             spent[method].append(one(method))
+    profile = {m: _profile(engines[m].seconds, step * streams * repeats) for m in methods}
     for method in METHODS:
         engines[method].batch(at[method], at[method] + 1, final=True)
     if engines["direct"].sum != engines["negative"].sum:
@@ -292,7 +293,7 @@ def compare(query: str, kind: str, size: int, repeats: int, batch: int = BATCH) 
         kind,
         size,
         {m: count * repeats / sum(s) for m, s in spent.items()},
-        {m: _profile(engines[m].seconds, count * repeats) for m in methods},
+        profile,
         engines["direct"].rows,
     )
 

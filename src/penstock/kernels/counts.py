@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.keys import Keys, codes, hash_columns
+from penstock.kernels.sorting import in_stretches, order_of_codes
 from penstock.kernels.steps import ranges
 from penstock.model import I64, Mask
 
@@ -67,9 +68,7 @@ def group_codes(columns: Sequence[pa.Array], rows: int) -> tuple[I64, Keys, tupl
             return code, keys.take(first), values
     assert combined is not None
     if len(columns) > 1:
-        packed = pa.array(combined).dictionary_encode()
-        combined = packed.indices.to_numpy().astype(np.int64)
-        rest = packed.dictionary.to_numpy()
+        combined, rest = _dense(combined, total)
         parts: list[I64] = []
         for size in reversed(sizes):
             parts.append(rest % max(size, 1))
@@ -82,10 +81,45 @@ def group_codes(columns: Sequence[pa.Array], rows: int) -> tuple[I64, Keys, tupl
     return combined, hash_columns(values, len(values[0])), values
 
 
+def _dense(numbers: I64, total: int) -> tuple[I64, I64]:
+    """Return dense codes of numbers in ``[0, total)``, and the number of each code."""
+    if total > len(numbers):
+        packed = pa.array(numbers).dictionary_encode()
+        return packed.indices.to_numpy().astype(np.int64), packed.dictionary.to_numpy()
+    present = np.zeros(total, bool)
+    present[numbers] = True
+    there = np.flatnonzero(present)
+    code = np.empty(total, np.int64)
+    code[there] = np.arange(len(there))
+    return code[numbers], there
+
+
+_SAMPLE = 1024
+
+
+def mostly_distinct(numbers: npt.NDArray[Any]) -> bool:
+    """Whether a sample has few equal numbers: then sorting is cheaper than a dictionary."""
+    sample = numbers[:: max(len(numbers) // _SAMPLE, 1)]
+    return 2 * len(np.unique(sample)) > len(sample)
+
+
+def row_keys(columns: Sequence[pa.Array], rows: int) -> Keys:
+    """Return the key of each row; where many rows are equal, only distinct values are hashed."""
+    sample = pa.array(np.arange(0, rows, max(rows // _SAMPLE, 1)))
+    some = hash_columns([c.take(sample) for c in columns], len(sample))
+    if mostly_distinct(some.high):
+        return hash_columns(columns, rows)
+    code, keys, _ = group_codes(columns, rows)
+    return keys.take(code)
+
+
 def key_codes(keys: Keys) -> tuple[I64, Keys]:
     """Return a dense code per key, and the distinct keys sorted by their high lane."""
     if len(keys) == 0:
         return np.empty(0, np.int64), keys
+    if mostly_distinct(keys.high):
+        code, first = codes(keys)
+        return code, keys.take(first)
     encoded = pa.array(keys.high).dictionary_encode()
     code = encoded.indices.to_numpy().astype(np.int64)
     high = encoded.dictionary.to_numpy()
@@ -169,7 +203,8 @@ class Steps:
 def order_events(code: I64, time: I64, codes_: int) -> Steps:
     """Sort events by code and time; the first ``codes_`` events are the old ones of code 0, 1, ..
 
-    Code, time and position are packed into one integer where they fit, which is then sorted as is.
+    Code, time and position are packed into one integer where they fit, which is then sorted as is,
+    unless times are nearly in order.
     """
     count = len(code)
     real = time[codes_:]
@@ -186,7 +221,11 @@ def order_events(code: I64, time: I64, codes_: int) -> Steps:
     key <<= bits
     key[codes_:] += real - base
     key[codes_:] += 1
-    if code_bits + bits + index_bits <= 63:
+    if in_stretches(real):  # as those of rows that come and go in order: merge, then count
+        order = np.argsort(key & ((1 << bits) - 1), kind="stable")
+        order = order[order_of_codes(code[order], codes_)]
+        key = key[order]
+    elif code_bits + bits + index_bits <= 63:
         key <<= index_bits
         key |= np.arange(count)
         key.sort()
@@ -202,11 +241,11 @@ def order_events(code: I64, time: I64, codes_: int) -> Steps:
         key = key[first]
     step_code = key >> bits
     step_time = key & ((1 << bits) - 1)
+    begin = np.flatnonzero(step_time == 0)  # the old ones
     step_time += base
     step_time -= 1
     if times is not None:
         step_time = np.append(times, 0)[step_time]
-    begin = np.searchsorted(step_code, np.arange(codes_))
     return Steps(order, first, step_code, step_time, begin, key, base, bits, times)
 
 
@@ -253,6 +292,28 @@ def match_copies(steps: Steps, count: I64) -> Copies:
         dead_code[was_old],
         dead_step[was_old],
         dead_number[was_old],
+    )
+
+
+def match_single(steps: Steps, there: I64) -> Copies:
+    """Do the same where there is at most one copy of a value: births and deaths take turns."""
+    change = np.zeros(len(there), np.int64)
+    change[1:] = there[1:] - there[:-1]
+    change[steps.begin] = 0
+    turn = np.flatnonzero(change)
+    code, birth = steps.code[turn], change[turn] > 0
+    same = code[1:] == code[:-1]
+    born, dead = np.flatnonzero(birth), np.flatnonzero(~birth)
+    until = np.append(np.where(same, turn[1:], -1), -1)
+    old = dead[~np.append(False, same)[dead]]
+    return Copies(
+        code[born],
+        turn[born],
+        until[born],
+        np.zeros(len(born), np.int64),
+        code[old],
+        turn[old],
+        np.zeros(len(old), np.int64),
     )
 
 

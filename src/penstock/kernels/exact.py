@@ -105,8 +105,10 @@ def normalise(digits: Digits) -> Digits:
 
 def to_double(digits: Digits, rows: int) -> F64:
     """Return the nearest double of each number; NaN and infinities as IEEE 754 adds them."""
-    result = np.zeros(rows)
     finite, special = _separate(digits)
+    if not special and finite.keys() == {0}:  # one integer: the processor rounds it as we would
+        return finite[0].astype(np.float64)
+    result = np.zeros(rows)
     for first in range(0, rows, _BLOCK):
         some = {b: d[first : first + _BLOCK] for b, d in finite.items()}
         if some:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import NotSupportedError
+from penstock.kernels.sorting import order_of_hashes
 from penstock.model import I64, U64, to_mask
 
 _SEED = 0x70656E73746F636B
@@ -82,7 +83,7 @@ def codes(keys: Keys) -> tuple[I64, I64]:
     """
     if len(keys) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    order = np.argsort(keys.high, kind="stable")
+    order = order_of_hashes(keys.high)
     high, low = keys.high[order], keys.low[order]
     new = np.ones(len(order), bool)
     new[1:] = high[1:] != high[:-1]
@@ -155,12 +156,16 @@ def _hash_bytes(column: pa.Array, lane: int) -> U64:
     result = np.zeros(rows, np.uint64)
     if last > first:
         data = np.frombuffer(buffers[2], np.uint8, last - first, first)
-        place = np.arange(last - first) - np.repeat(offsets[:-1] - first, lengths)
-        weighted = (data.astype(np.uint64) + np.uint64(1)) * _weight(lane, int(lengths.max()))[
-            place
-        ]
-        filled = lengths > 0
-        result[filled] = np.add.reduceat(weighted, (offsets[:-1] - first)[filled])
+        longest = int(lengths.max())
+        weights = _weight(lane, longest)
+        if last - first == rows * longest and longest <= rows:  # all of one length
+            for place in range(longest):
+                result += (data[place::longest].astype(np.uint64) + np.uint64(1)) * weights[place]
+        else:
+            at = np.arange(last - first) - np.repeat(offsets[:-1] - first, lengths)
+            weighted = (data.astype(np.uint64) + np.uint64(1)) * weights[at]
+            filled = lengths > 0
+            result[filled] = np.add.reduceat(weighted, (offsets[:-1] - first)[filled])
     return _mix(result + lengths.astype(np.uint64) * _LANES[lane])
 
 

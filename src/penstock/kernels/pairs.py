@@ -185,7 +185,10 @@ def candidates(probe: Ordered, run: Ordered) -> tuple[I64, I64, I64]:
         hit = np.flatnonzero((there ^ high) <= _INDEX)
     sizes = np.diff(heads, append=len(probe))[hit]
     first = first[hit]
-    last = np.searchsorted(run.high, high[hit] | _INDEX, "right")
+    last = first + 1  # most buckets have one row: only where the next row is alike, search
+    more = np.flatnonzero((run.high[np.minimum(last, len(run) - 1)] ^ high[hit]) <= _INDEX)
+    if len(more):
+        last[more] = np.searchsorted(run.high, high[hit[more]] | _INDEX, "right")
     if len(hit) == len(probe):
         return heads, first, last
     owner, rows = _expand(0, heads[hit], sizes) if len(hit) else (hit, hit)

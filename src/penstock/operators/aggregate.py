@@ -215,19 +215,23 @@ class AggregateOperator(SlicedOperator):
         births, code = self._stored(batch, code, keys)
         if isinstance(told, Deaths):
             births, deaths = births.slice(0, new), births.slice(new, len(births))
-            code = code[:new]
+            death_group, code = code[new:], code[:new]
+            old = deaths.slice(0, 0)
         else:
-            deaths = self._live.turn(births, told, until)
+            old, own, end = self._live.turn_apart(births, told, until)
+            died, death_group = births.take(own), code[own]
+            deaths = Batch.concat([old, Batch(died.columns, died.start, end, died.holder)])
         if len(births) + len(deaths) == 0:
             return
         if self._keys:
-            lanes = Keys(to_numpy(deaths.columns[0]), to_numpy(deaths.columns[1]))
+            lanes = Keys(to_numpy(old.columns[0]), to_numpy(old.columns[1]))
             codes, groups = key_codes(Keys.concat([keys, lanes]))
         else:
             groups = hash_columns([], 1)
-            codes = np.zeros(len(keys) + len(deaths), np.int64)
+            codes = np.zeros(len(keys) + len(old), np.int64)
         count, new_code = len(groups), codes[: len(keys)]
-        birth_code, death_code = new_code[code], codes[len(keys) :]
+        birth_code = new_code[code]
+        death_code = np.concatenate((codes[len(keys) :], new_code[death_group]))
         steps = order_events(
             np.concatenate((np.arange(count), birth_code, death_code)),
             np.concatenate((np.zeros(count, np.int64), births.start, deaths.end)),
@@ -235,19 +239,18 @@ class AggregateOperator(SlicedOperator):
         )
         sign = np.where(steps.order < count + len(births), 1, -1)
         sign[steps.first[steps.begin]] = 0
-        found, old = self._groups.get(groups)
+        found, before = self._groups.get(groups)
         work = _Work(
-            births, deaths, birth_code, death_code, groups, found, old, steps, sign, since, until
+            births, deaths, birth_code, death_code, groups, found, before, steps, sign, since, until
         )
         source = np.arange(count)
         source[new_code] = count + np.arange(len(keys))
         source[found] = np.flatnonzero(found)
         key_values = [
-            pa.concat_arrays([before, new]).take(pa.array(source))
-            for before, new in zip(old, values, strict=False)
+            pa.concat_arrays([kept, new]).take(pa.array(source))
+            for kept, new in zip(before, values, strict=False)
         ]
-        lasting = np.minimum(births.end, told.lookup(births.holder)) >= until
-        yield from self._results(work, lasting, key_values)
+        yield from self._results(work, told, key_values)
 
     def _stored(self, batch: Batch, code: I64, keys: Keys) -> tuple[Batch, I64]:
         """Return the rows as they are kept, and their codes."""
@@ -302,7 +305,7 @@ class AggregateOperator(SlicedOperator):
         return stored, code[head]
 
     def _results(
-        self, work: _Work, lasting: Mask, key_values: list[pa.Array]
+        self, work: _Work, told: Ends, key_values: list[pa.Array]
     ) -> Iterator[Batch | Ends]:
         """Yield what the slice changed, and write the groups it touched."""
         steps, width = work.steps, len(self._keys)
@@ -312,6 +315,9 @@ class AggregateOperator(SlicedOperator):
             place = 2 if self._keys else 0
             change *= work.in_order(*(integers(c) for c in work.column(place)))
         rows = work.running(change, old_rows)
+        lasting = np.ones(len(work.births), bool)
+        if self._extreme:
+            lasting = np.minimum(work.births.end, told.lookup(work.births.holder)) >= work.until
         parts = [self._parts(i, work, lasting, old_rows, rows) for i in range(len(self._measures))]
         results = []
         for call, index in zip(self._aggregates, self._measure_of, strict=True):
@@ -341,17 +347,19 @@ class AggregateOperator(SlicedOperator):
         open_ = is_there[last] & (first < last)
         holder = np.where(first < last, 0, old_holder)
         holder[open_] = self.context.new_holders(int(open_.sum()))
-        emitted = is_there
-        emitted[first] = False
-        if emitted.any():
-            end = np.append(time[1:], INF)
-            end[last] = INF
-            holders = np.zeros(len(kept), np.int64)
-            holders[last[open_]] = holder[open_]
-            at = kept[emitted]
+        is_there[first] = False
+        is_there[last[open_]] = False
+        closed = np.flatnonzero(is_there)
+        if len(closed) or open_.any():  # the open rows behind the others, so that both are slices
+            at = kept[np.concatenate((closed, last[open_]))]
+            start = np.concatenate((time[closed], time[last[open_]]))
+            end = np.full(len(at), INF, np.int64)
+            end[: len(closed)] = time[closed + 1]
+            holders = np.zeros(len(at), np.int64)
+            holders[len(closed) :] = holder[open_]
             group = pa.array(steps.code[at])
             columns = [c.take(group) for c in key_values] + [r.make(at) for r in results]
-            yield Batch(tuple(columns), time[emitted], end[emitted], holders[emitted])
+            yield Batch(tuple(columns), start, end, holders)
         self._keep(work, key_values, holder, rows, parts)
 
     def _keep(

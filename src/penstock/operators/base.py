@@ -21,10 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import Config
-from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends, Heartbeat, Message
+from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends, Heartbeat, Message, told_by
 from penstock.runs.lifetimes import ORIGIN
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
+
+_LARGE = 4096
+"""Rows of a part from which on copying it costs more than one part more."""
 
 
 @dataclass
@@ -119,8 +122,7 @@ class SlicedOperator(Operator):
     def receive(self, port: int, message: Message) -> Iterator[Message]:
         if isinstance(message, Batch):
             if message.minus and not self.reads_deaths:
-                message = Deaths.brought(message)
-                self._ends[port].append(Ends(message.holder, message.end))
+                self._ends[port].append(told_by(message))
             elif len(message):
                 (self._minus if message.minus else self._rows)[port].append(message)
             self._changed[port] = True
@@ -135,32 +137,61 @@ class SlicedOperator(Operator):
         if until <= self.since:
             yield Heartbeat(self.since)
             return
-        rows, ends = [], []
+        parts, ends = [], []
         for p in range(self.ports):
-            together = Batch.concat(self._rows[p] or [Batch.empty(self.input_types[p])])
-            below = together.start < until
-            rows.append(together.take(below))
-            rest = together.take(~below)
-            told, later = Ends.concat(self._ends[p]).split(until)
-            if len(told) and rest.holder.any():  # told before it starts: a ghost
-                rest = rest.take(told.lookup(rest.holder) == INF)
+            cut = [some.split(until) for some in self._ends[p]]
+            told = Ends.concat([below for below, _ in cut])
+            parts.append(self._starting_below(p, told, until))
             if self.reads_deaths and self.negative:
                 told = self._told_by_rows(p, until)
             ends.append(told)
-            self._rows[p] = [rest] if len(rest) else []
-            self._ends[p] = [later] if len(later) else []
+            self._ends[p] = [later for _, later in cut if len(later)]
             self._changed[p] = True
-        yield from self.slice(rows, ends, self.since, until)
+        yield from self.work(parts, ends, self.since, until)
         self.since = until
         yield Heartbeat(until)
 
+    def _starting_below(self, port: int, told: Ends, until: int) -> list[Batch]:
+        """Return the rows that start below ``until``, as they came; the others wait."""
+        below, later = [], []
+        for rows in self._rows[port]:
+            now = rows.start < until
+            if now.all():
+                below.append(rows)
+                continue
+            below.append(rows.take(now))
+            rest = rows.take(~now)
+            known = told.told(rest.holder)  # told before it starts: a ghost
+            later.append(rest if known is None else rest.take(known == INF))
+        self._rows[port] = [rows for rows in later if len(rows)]
+        return [rows for rows in below if len(rows)]
+
     def _told_by_rows(self, port: int, until: int) -> Deaths:
         """Return what the negative tuples below ``until`` tell; the others wait."""
-        rows = Batch.concat(self._minus[port] or [Batch.empty(self.input_types[port])])
-        below = (rows.end < until) | (until == INF)
-        later = rows.take(~below)
-        self._minus[port] = [later] if len(later) else []
-        return Deaths.brought(rows.take(below))
+        below, later = [Batch.empty(self.input_types[port])], []
+        for rows in self._minus[port]:
+            now = rows.end < until
+            if until == INF or now.all():
+                below.append(rows)
+                continue
+            below.append(rows.take(now))
+            later.append(rows.take(~now))
+        self._minus[port] = [rows for rows in later if len(rows)]
+        return Deaths.brought(below)
+
+    def work(
+        self, parts: list[list[Batch]], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        """Work off one complete slice, whose rows come in parts.
+
+        The default puts the parts of a port together for `slice`; where that is not needed, rows
+        pass uncopied.
+        """
+        rows = [
+            Batch.concat(some or [Batch.empty(types)])
+            for some, types in zip(parts, self.input_types, strict=True)
+        ]
+        yield from self.slice(rows, ends, since, until)
 
     def close(self) -> None:
         state = self.context.state
@@ -199,3 +230,10 @@ class SlicedOperator(Operator):
     @abstractmethod
     def save(self) -> None:
         """Write the state of this operator to ``self.context.state``."""
+
+
+def few(parts: list[Batch]) -> list[Batch]:
+    """Put parts together unless they are large: each becomes a run of state or of an answer."""
+    if len(parts) < 2 or sum(map(len, parts)) >= _LARGE * len(parts):
+        return parts
+    return [Batch.concat(parts)]

@@ -16,7 +16,7 @@ as determined.  Of the two holders of a pair,
 * none open: the result is determined; so it is when its end is at or below ``until``, because a
   holder that was not told below ``until`` ends there or later;
 * one open, or the same one twice: the result shares it, with the earlier of both ends as its bound;
-* two open: the result gets a new holder, the child of both (`penstock.runs.side.Children`).
+* two open: the result gets a new holder, the child of both (`penstock.runs.children.Children`).
 
 Told ends are passed on for the rows that share holders with the input.
 
@@ -47,12 +47,14 @@ from penstock.expr.arrow import evaluate, evaluate_mask
 from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.layouts import layout_of
 from penstock.kernels.places import EQUAL, Equal, EqualBand, Place
+from penstock.kernels.sorting import order_of_numbers
 from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array, to_mask
 from penstock.operators.base import SlicedOperator
+from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
 from penstock.runs.pending import Pending
-from penstock.runs.side import Children, Piece, Side
+from penstock.runs.side import Piece, Side
 from penstock.runs.table_rows import TableRows
 
 _WORTH_JOINING = 1024
@@ -294,6 +296,16 @@ class JoinOperator(SlicedOperator):
             right_holder = None if right_holder is None else right_holder[keep]
         if len(start) == 0:
             return
+        if left_holder is not None and right_holder is not None:
+            # Holders of children are then told in order where those of the left rows are.
+            order = order_of_numbers(left_holder)
+            in_left, in_right, start, end = (
+                in_left[order],
+                in_right[order],
+                start[order],
+                end[order],
+            )
+            left_holder, right_holder = left_holder[order], right_holder[order]
         shared = left.stats.get("shared", 0) or right.stats.get("shared", 0)
         holder = self._holders(left_holder, right_holder, bool(shared), end, until)
         columns = self._take(left, in_left, range(self._width))

@@ -43,9 +43,10 @@ from penstock.kernels.places import EQUAL, Overlap
 from penstock.kernels.probe_orders import Orders, mask_of
 from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_mask
 from penstock.operators.base import SlicedOperator
+from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
-from penstock.runs.side import Children, Piece, Side
+from penstock.runs.side import Piece, Side
 from penstock.runs.tuples import Probe, Rows, Tuples
 
 Reach = tuple[int, int, float, float]

@@ -28,7 +28,7 @@ import pyarrow as pa
 from penstock.errors import InternalError
 from penstock.kernels.changes import lasting, net_changes, without_ghosts
 from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends
-from penstock.operators.base import SlicedOperator
+from penstock.operators.base import SlicedOperator, few
 from penstock.runs.kept import Kept
 from penstock.runs.lifetimes import Lifetimes
 
@@ -81,15 +81,20 @@ class OutputOperator(SlicedOperator):
         elif self.mode != "stream":
             self._lives.save()
 
+    def work(
+        self, parts: list[list[Batch]], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        if self.mode == "intervals":
+            yield from self._intervals(parts[0], ends[0], until)
+        else:
+            yield from super().work(parts, ends, since, until)
+
     def slice(
         self, rows: list[Batch], ends: list[Ends], since: int, until: int
     ) -> Iterator[Batch | Ends]:
         if self.mode == "stream":
             if len(rows[0]):
                 yield _timed(rows[0], rows[0].start)
-            return
-        if self.mode == "intervals":
-            yield from self._intervals(rows[0], ends[0], until)
             return
         born = without_ghosts(rows[0], ends[0])
         if self.mode == "log":
@@ -103,17 +108,24 @@ class OutputOperator(SlicedOperator):
         else:
             self._hold(born, ends[0], until)
 
-    def _intervals(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
-        held = born.holder != 0
-        parts = [born.take(~held).drop_ghosts()] if not held.all() else []
+    def _intervals(self, born: list[Batch], ends: Ends, until: int) -> Iterator[Batch]:
+        ready, waiting = [], []
+        for rows in born:
+            held = rows.holder != 0
+            if held.all():
+                waiting.append(rows)
+                continue
+            if held.any():
+                waiting.append(rows.take(held))
+                rows = rows.take(~held)
+            ready.append(rows.drop_ghosts())
         if isinstance(ends, Deaths):
-            parts.append(ends.rows)
+            ready += ends.parts
         else:
-            parts.append(self._lives.turn(born.take(held), ends, until))
+            ready += self._lives.turn_parts(few(waiting), ends, until)
             if until == INF:
-                parts.append(self._lives.live())
-        rows = Batch.concat(parts)
-        if len(rows):
+                ready.append(self._lives.live())
+        for rows in few([some for some in ready if len(some)]):
             yield Batch(rows.columns, rows.start, rows.end, np.zeros(len(rows), np.int64))
 
     def _changes(self, born: Batch, ends: Ends, until: int) -> Batch:

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +44,7 @@ from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.order import group_order, key_ranges, search_within, time_order
 from penstock.kernels.steps import ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_numpy
-from penstock.operators.base import SlicedOperator
+from penstock.operators.base import SlicedOperator, few
 from penstock.runs.keyed import KeyedState
 from penstock.runs.state import Run
 from penstock.windows import WindowSpec, plus
@@ -117,16 +118,19 @@ class RowWindowOperator(SlicedOperator):
         state = self.context.state
         self._counts = KeyedState(state, "count", [pa.int64()], self.context.merging)
 
+    def work(
+        self, parts: list[list[Batch]], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        if self._in_a_line():
+            yield from self._line([self._after_origin(rows) for rows in few(parts[0])], until)
+        else:
+            yield from super().work(parts, ends, since, until)
+
     def slice(
         self, rows: list[Batch], ends: list[Ends], since: int, until: int
     ) -> Iterator[Batch | Ends]:
-        batch = rows[0]
-        if self.spec.origin is not None:
-            batch = batch.take(batch.start >= self.spec.origin)
+        batch = self._after_origin(rows[0])
         if len(batch) == 0:
-            return
-        if self._in_a_line():
-            yield from self._line(batch, until)
             return
         groups = self._arrange(batch)
         told = self._tell(groups, since)
@@ -146,18 +150,33 @@ class RowWindowOperator(SlicedOperator):
                 self._merge(name, runs[chosen[0] : chosen[1]])
         self._counts.save()
 
+    def _after_origin(self, rows: Batch) -> Batch:
+        origin = self.spec.origin
+        return rows if origin is None else rows.take(rows.start >= origin)
+
     def _in_a_line(self) -> bool:
         """Whether element i has the i-th holder of this operator."""
         spec, numbers = self.spec, self.context.state.numbers
         plain = not spec.partition_by and self._block == 1 and spec.range is None
         return plain and numbers.get("holders", 0) == numbers.get("count", 0)
 
-    def _line(self, batch: Batch, until: int) -> Iterator[Batch | Ends]:
-        """Work off a slice of the plain window: the last N elements of all."""
-        state, size = self.context.state, len(batch)
+    def _line(self, parts: list[Batch], until: int) -> Iterator[Batch | Ends]:
+        """Work off a slice of the plain window: the last N elements of all.
+
+        Parts that follow one another in time, as the rows that had to wait and those that came
+        later do, are not copied together: only their times are looked at as one.
+        """
+        parts = [rows for rows in parts if len(rows)]
+        if not parts:
+            return
+        if not _in_order(parts):
+            parts = [Batch.concat(parts)]
+        first = parts[0]
+        order = time_order(first.start, first.seq, first.columns) if len(parts) == 1 else None
+        time = np.concatenate([rows.start for rows in parts]) if len(parts) > 1 else first.start
+        time = time if order is None else time[order]
+        state, size = self.context.state, len(time)
         seen = state.numbers.get("count", 0)
-        order = time_order(batch.start, batch.seq, batch.columns)
-        time = batch.start if order is None else batch.start[order]
         holder = self.context.new_holders(size)
         state.numbers["count"] = seen + size
         for run in state.runs(_STRETCHES):
@@ -176,9 +195,13 @@ class RowWindowOperator(SlicedOperator):
             holder[:] = 0
         if order is not None:
             end, holder = _put_back(end, order), _put_back(holder, order)
-        stamped = Batch(batch.columns, batch.start, end, holder).drop_ghosts()
-        if len(stamped):
-            yield stamped
+        at = 0
+        for rows in parts:
+            mine = slice(at, at + len(rows))
+            at += len(rows)
+            stamped = Batch(rows.columns, rows.start, end[mine], holder[mine]).drop_ghosts()
+            if len(stamped):
+                yield stamped
 
     # The slice, step by step
 
@@ -376,6 +399,14 @@ class RowWindowOperator(SlicedOperator):
             stretches = stretches.joined()
         stats = stretches.stats() | {"left": int(left.sum())}
         self.context.state.replace(name, runs, stretches.to_table(), stats)
+
+
+def _in_order(parts: list[Batch]) -> bool:
+    """Whether the elements of parts are in order, and each part is before the next."""
+    return all(a.start[-1] < b.start[0] for a, b in pairwise(parts)) and (
+        len(parts) == 1
+        or all(time_order(rows.start, rows.seq, rows.columns) is None for rows in parts)
+    )
 
 
 def _put_back(values: I64, order: I64) -> I64:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.kernels.changes import without_ghosts
 from penstock.model import INF, Batch, Ends, to_numpy
-from penstock.operators.base import SlicedOperator
+from penstock.operators.base import SlicedOperator, few
 from penstock.runs.lifetimes import Lifetimes
 
 
@@ -41,22 +41,36 @@ class SignsOperator(SlicedOperator):
     def save(self) -> None:
         self._lives.save()
 
+    def work(
+        self, parts: list[list[Batch]], ends: list[Ends], since: int, until: int
+    ) -> Iterator[Batch | Ends]:
+        numbered = []
+        for rows in few(parts[0]):
+            born = without_ghosts(rows, ends[0])
+            if len(born) == 0:
+                continue
+            mortal = (born.end < INF) | (born.holder != 0)
+            if mortal.all():
+                number = self.context.new_holders(len(born))
+            else:
+                number = np.zeros(len(born), np.int64)
+                number[mortal] = self.context.new_holders(int(mortal.sum()))
+            yield Batch(born.columns, born.start, np.full(len(born), INF, np.int64), number)
+            kept = Batch((*born.columns, pa.array(number)), born.start, born.end, born.holder)
+            numbered.append(kept.take(mortal))
+        for rows in self._lives.turn_parts(numbered, ends[0], until):
+            yield _negative(rows)
+        if until == INF:
+            alive = self._lives.live()
+            if len(alive):
+                yield _negative(alive)
+
     def slice(
         self, rows: list[Batch], ends: list[Ends], since: int, until: int
     ) -> Iterator[Batch | Ends]:
-        born = without_ghosts(rows[0], ends[0])
-        mortal = (born.end < INF) | (born.holder != 0)
-        number = np.zeros(len(born), np.int64)
-        number[mortal] = self.context.new_holders(int(mortal.sum()))
-        if len(born):
-            yield Batch(born.columns, born.start, np.full(len(born), INF, np.int64), number)
-        numbered = Batch((*born.columns, pa.array(number)), born.start, born.end, born.holder)
-        yield from _negative(self._lives.turn(numbered.take(mortal), ends[0], until))
-        if until == INF:
-            yield from _negative(self._lives.live())
+        yield from self.work([[some] for some in rows], ends, since, until)
 
 
-def _negative(rows: Batch) -> Iterator[Batch]:
-    if len(rows):
-        holder = to_numpy(rows.columns[-1])
-        yield Batch(rows.columns[:-1], rows.start, rows.end, holder, minus=True)
+def _negative(rows: Batch) -> Batch:
+    holder = to_numpy(rows.columns[-1])
+    return Batch(rows.columns[:-1], rows.start, rows.end, holder, minus=True)

@@ -5,10 +5,10 @@ these numbers gives the number of copies in the output.  `Bags` keeps, per value
 an input,
 
 * ``counts``: the numbers of copies per input, and a mark: the holder of the open copy where there
-  is at most one (``single``), else how many copies were born so far;
+  is at most one (``single``), else how many copies were born so far; then the value itself, only
+  where a copy may be born when nothing of its value is (``reborn``): in EXCEPT, by a death on the
+  right;
 * ``open``: the holder of each open copy, under the key of the value and the number of the copy;
-* ``values``: the value itself, only where a copy may be born when nothing of its value is
-  (``reborn``): in EXCEPT, by a death on the right;
 * the live rows of the inputs, of which only the value's hash is kept, so that their ends are
   known.  Negative tuples bring a row back when it dies; then nothing of it is kept.
 
@@ -19,6 +19,7 @@ looked up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -27,20 +28,35 @@ from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import (
     Copies,
     Steps,
+    canonical,
     copy_keys,
-    group_codes,
     integers,
     key_codes,
     match_copies,
+    match_single,
     order_events,
+    row_keys,
 )
-from penstock.kernels.keys import Keys, hash_columns
+from penstock.kernels.keys import Keys
 from penstock.kernels.steps import group_starts
 from penstock.model import I64, INF, Batch, Deaths, Ends, Mask, to_numpy
-from penstock.runs.keyed import KeyedState
+from penstock.runs.keyed import KeyedState, Places
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
+
+
+@dataclass(frozen=True)
+class _Deaths:
+    """The rows of an input that die in a slice: keys and ends of those of earlier slices.
+
+    Of those that were born in it, ``own`` are the positions among all births.
+    """
+
+    keys: Keys
+    end: I64
+    own: I64
+    own_end: I64
 
 
 class Bags:
@@ -62,16 +78,18 @@ class Bags:
         self._live = [
             Lifetimes(state, f"rows.{i}", lanes, merging, keep_forever=False) for i in range(inputs)
         ]
-        self._counts = KeyedState(state, "counts", [pa.int64()] * (inputs + 1), merging)
+        self._inputs = inputs
+        numbers = [pa.int64()] * (inputs + 1)
+        kept = (*numbers, *self._types) if reborn else numbers
+        self._counts = KeyedState(state, "counts", kept, merging)
         self._open = KeyedState(state, "open", [pa.int64()], merging)
-        self._values = KeyedState(state, "values", self._types, merging)
 
     def save(self) -> None:
         """Merge runs as the strategy says."""
         for live in self._live:
             live.save()
-        for values in (self._counts, self._open, self._values):
-            values.save()
+        self._counts.save()
+        self._open.save()
 
     def turn(
         self,
@@ -84,58 +102,76 @@ class Bags:
         """Work off a slice: yield the copies that were born, and the ends of older ones."""
         births = [without_ghosts(batch, told) for batch, told in zip(rows, ends, strict=True)]
         together = Batch.concat(births)
-        code, keys, values = group_codes(together.columns, len(together))
-        lanes = keys.take(code)
-        deaths: list[Batch] = []
+        values = tuple(canonical(column) for column in together.columns)
+        keys = row_keys(values, len(together))
+        deaths: list[_Deaths] = []
         first = 0
         for live, batch, told in zip(self._live, births, ends, strict=True):
             last = first + len(batch)
             if isinstance(told, Deaths):
                 died = told.died()
-                deaths.append(died.with_columns(_lanes(hash_columns(died.columns, len(died)))))
+                deaths.append(_Deaths(row_keys(died.columns, len(died)), died.end, _NONE, _NONE))
             else:
-                hashes = _lanes(lanes.slice(first, last))
-                deaths.append(live.turn(batch.with_columns(hashes), told, until))
+                hashes = batch.with_columns(_lanes(keys.slice(first, last)))
+                gone, own, end = live.turn_apart(hashes, told, until)
+                lanes = Keys(to_numpy(gone.columns[0]), to_numpy(gone.columns[1]))
+                deaths.append(_Deaths(lanes, gone.end, first + np.flatnonzero(own), end))
             first = last
-        dead = [Keys(to_numpy(d.columns[0]), to_numpy(d.columns[1])) for d in deaths]
-        codes, touched = key_codes(Keys.concat([keys, *dead]))
+        codes, touched = key_codes(Keys.concat([keys, *(d.keys for d in deaths)]))
         if len(touched) == 0:
             return
-        new_code, death_code = codes[: len(keys)], codes[len(keys) :]
         count = len(touched)
+        birth_code = codes[:first]
+        event_code = [np.arange(count), birth_code]
+        for some in deaths:
+            last = first + len(some.keys)
+            event_code += [codes[first:last], birth_code[some.own]]
+            first = last
         steps = order_events(
-            np.concatenate((np.arange(count), new_code[code], death_code)),
-            np.concatenate((np.zeros(count, np.int64), together.start, *(d.end for d in deaths))),
+            np.concatenate(event_code),
+            np.concatenate(
+                [np.zeros(count, np.int64), together.start]
+                + [end for some in deaths for end in (some.end, some.own_end)]
+            ),
             count,
         )
-        found, old = self._counts.get(touched)
-        numbers = self._running(steps, births, deaths, [integers(c) for c in old[:-1]])
+        before = self._counts.find(touched)
+        sizes = [len(some.keys) + len(some.own) for some in deaths]
+        old = [before.numbers(i) for i in range(self._inputs)]
+        numbers = self._running(steps, births, sizes, old)
         copies_there = arithmetic(numbers)
-        copies = match_copies(steps, copies_there)
-        mark = integers(old[-1])
+        match = match_single if self._single else match_copies
+        copies = match(steps, copies_there)
+        mark = before.numbers(self._inputs)
         yield from self._tell(steps, copies, copies_there, touched, mark)
         holder = np.zeros(len(copies.born_step), np.int64)
         open_ = copies.born_until < 0
         holder[open_] = new_holders(int(open_.sum()))
+        value_of = np.full(count, -1, np.int64)  # a row that brings the value, if one does
+        value_of[birth_code] = np.arange(len(birth_code))
         if len(holder):
-            value_of = np.full(count, -1, np.int64)
-            value_of[new_code] = np.arange(len(keys))
-            columns = self._columns(touched, value_of, values, copies.born_code)
+            columns = self._columns(before, value_of, values, copies.born_code)
             end = np.where(open_, INF, steps.time[copies.born_until])
             yield Batch(columns, steps.time[copies.born_step], end, holder)
-        self._keep(steps, copies, touched, numbers, mark, holder)
+        at_end = [n[steps.finish - 1] for n in numbers]
+        mark = self._marked(copies, touched, mark, holder)
+        alive: Mask = np.any(np.stack(at_end) > 0, axis=0)
+        kept = [pa.array(n) for n in (*at_end, mark)]
         if self._reborn:
-            self._keep_values(touched, new_code, found, numbers, steps, values)
+            code = np.arange(count)
+            nothing = np.where(alive, value_of, -2)  # of what is gone nothing is fetched
+            kept += self._columns(before, nothing, values, code)
+        self._counts.put(touched, kept, alive)
 
     def _running(
-        self, steps: Steps, births: list[Batch], deaths: list[Batch], old: list[I64]
+        self, steps: Steps, births: list[Batch], deaths: list[int], old: list[I64]
     ) -> list[I64]:
         """Return the number of copies in each input at every step."""
         numbers = []
         for i, before in enumerate(old):
             parts = [before]
             parts += [np.full(len(b), int(j == i), np.int64) for j, b in enumerate(births)]
-            parts += [np.full(len(d), -int(j == i), np.int64) for j, d in enumerate(deaths)]
+            parts += [np.full(d, -int(j == i), np.int64) for j, d in enumerate(deaths)]
             numbers.append(steps.running(np.concatenate(parts)[steps.order]))
         return numbers
 
@@ -157,60 +193,40 @@ class Bags:
         yield Ends.of(holder, steps.time[copies.dead_step])
 
     def _columns(
-        self, touched: Keys, value_of: I64, values: tuple[pa.Array, ...], code: I64
+        self, before: Places, value_of: I64, values: tuple[pa.Array, ...], code: I64
     ) -> tuple[pa.Array, ...]:
-        """Return the values of copies; those with no birth in the slice come from the state."""
+        """Return the values of codes, that of a row which brings it or the one that is kept.
+
+        -1 stands for the second, any number below for no value at all.
+        """
         needed = code[group_starts(code)]
-        missing = needed[value_of[needed] < 0]
+        missing = needed[value_of[needed] == -1]
         if len(missing):
-            _, kept = self._values.get(touched.take(missing))
             value_of = value_of.copy()
             value_of[missing] = len(values[0]) + np.arange(len(missing))
-            values = tuple(pa.concat_arrays(pair) for pair in zip(values, kept, strict=True))
-        at = pa.array(value_of[code])
-        return tuple(v.take(at) for v in values)
+            values = tuple(
+                pa.concat_arrays([new, before.column(self._inputs + 1 + i, missing)])
+                for i, new in enumerate(values)
+            )
+        at = value_of[code]
+        index = pa.array(at, mask=at < 0)
+        return tuple(v.take(index) for v in values)
 
-    def _keep(
-        self,
-        steps: Steps,
-        copies: Copies,
-        touched: Keys,
-        numbers: list[I64],
-        mark: I64,
-        holder: I64,
-    ) -> None:
-        """Write the counts after the last step of each value, and the holders of open copies."""
-        last = steps.finish - 1
+    def _marked(self, copies: Copies, touched: Keys, mark: I64, holder: I64) -> I64:
+        """Return the marks after the slice; where there are many copies, write their holders."""
         open_ = holder != 0
         if self._single:
             mark = mark.copy()
             mark[copies.dead_code] = 0
             mark[copies.born_code[open_]] = holder[open_]
-        else:
-            code = copies.born_code[open_]
-            number = mark[code] + copies.born_number[open_]
-            self._open.put(copy_keys(touched.take(code), number), [pa.array(holder[open_])])
-            mark = mark + np.bincount(copies.born_code, minlength=len(mark))
-        at_end = [n[last] for n in numbers]
-        alive = np.any(np.stack(at_end) > 0, axis=0)
-        self._counts.put(touched, [pa.array(c) for c in (*at_end, mark)], alive)
+            return mark
+        code = copies.born_code[open_]
+        number = mark[code] + copies.born_number[open_]
+        self._open.put(copy_keys(touched.take(code), number), [pa.array(holder[open_])])
+        return mark + np.bincount(copies.born_code, minlength=len(mark))
 
-    def _keep_values(
-        self,
-        touched: Keys,
-        new_code: I64,
-        found: Mask,
-        numbers: list[I64],
-        steps: Steps,
-        values: tuple[pa.Array, ...],
-    ) -> None:
-        """Write the values that are new, and remove those of which no copy is left."""
-        alive = np.any(np.stack([n[steps.finish - 1] for n in numbers]) > 0, axis=0)
-        fresh = np.flatnonzero(~found[new_code] & alive[new_code])
-        self._values.put(touched.take(new_code[fresh]), [v.take(pa.array(fresh)) for v in values])
-        gone = np.flatnonzero(found & ~alive)
-        nothing = [pa.nulls(len(gone), t) for t in self._types]
-        self._values.put(touched.take(gone), nothing, np.zeros(len(gone), bool))
+
+_NONE: I64 = np.empty(0, np.int64)
 
 
 def _lanes(keys: Keys) -> tuple[pa.Array, pa.Array]:

@@ -5,7 +5,7 @@ Of the holders of the rows that make a result [C 3.1, 3.3],
 * none open: the result is determined; so it is when its end is at or below ``until``, because a
   holder that was not told below ``until`` ends there or later;
 * one open, or the same one several times: the result shares it;
-* two open: the result gets a new holder, the child of both (`penstock.runs.side.Children`).
+* two open: the result gets a new holder, the child of both (`penstock.runs.children.Children`).
 
 A result of more than two open holders has a child of the first two, then a child of that child and
 the third, and so on; each generation is kept on a shelf of its own, so that what is told passes
@@ -19,14 +19,14 @@ from collections.abc import Callable
 import numpy as np
 
 from penstock.model import I64, INF, Ends
-from penstock.runs.side import Children
+from penstock.runs.children import Children
 
 
 def applied(told: Ends, end: I64, holder: I64) -> tuple[I64, I64]:
     """Return ends and holders of rows after what was told: a told row is determined."""
-    if len(told) == 0:
+    known = told.told(holder)
+    if known is None:
         return end, holder
-    known = told.lookup(holder)
     return np.minimum(end, known), np.where(known < INF, 0, holder)
 
 

@@ -7,6 +7,7 @@ in a memory-mapped column.  Removed keys leave a tombstone until a merge reaches
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,43 @@ from penstock.kernels.keys import Keys
 from penstock.model import I64, Mask, one_array, to_mask, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where keys stand: ``which`` table, -1 where a key is not found, and at which row."""
+
+    which: I64
+    where: I64
+    tables: list[pa.Table]
+    types: tuple[pa.DataType, ...]
+
+    @property
+    def found(self) -> Mask:
+        found: Mask = self.which >= 0
+        return found
+
+    def numbers(self, i: int) -> I64:
+        """Return a column of integers without nulls; 0 where a key is not found."""
+        values = np.zeros(len(self.which), np.int64)
+        for number, table in enumerate(self.tables):
+            mine = np.flatnonzero(self.which == number)
+            values[mine] = to_numpy(table.column(f"c{i}"))[self.where[mine]]
+        return values
+
+    def column(self, i: int, rows: I64 | None = None) -> pa.Array:
+        """Return a column, of all keys or those at ``rows``; null where a key is not found."""
+        which = self.which if rows is None else self.which[rows]
+        where = self.where if rows is None else self.where[rows]
+        index = np.full(len(which), -1, np.int64)
+        pool, taken = [pa.array([], self.types[i])], 0
+        for number, table in enumerate(self.tables):
+            mine = np.flatnonzero(which == number)
+            if len(mine):
+                pool.append(one_array(table.column(f"c{i}")).take(pa.array(where[mine])))
+                index[mine] = np.arange(taken, taken + len(mine))
+                taken += len(mine)
+        return pa.concat_arrays(pool).take(pa.array(index, mask=index < 0))
 
 
 class KeyedState:
@@ -30,34 +68,30 @@ class KeyedState:
 
     def get(self, keys: Keys) -> tuple[Mask, tuple[pa.Array, ...]]:
         """Look up distinct keys: return which were found, and their columns (null if not)."""
-        rows = len(keys)
-        where = np.full(rows, -1, np.int64)
-        seen = np.zeros(rows, bool)
-        parts: list[pa.Table] = []
-        taken = 0
+        places = self.find(keys)
+        return places.found, tuple(places.column(i) for i in range(len(self._types)))
+
+    def find(self, keys: Keys) -> Places:
+        """Look up distinct keys; columns are fetched when they are asked for."""
+        where = np.full(len(keys), -1, np.int64)
+        which = np.full(len(keys), -1, np.int64)
+        tables: list[pa.Table] = []
+        open_: I64 | None = None  # None: all keys
         for run in reversed(self._state.runs(self._name)):
-            open_ = np.flatnonzero(~seen)
+            table = run.table()
+            at = _find(table, keys if open_ is None else keys.take(open_))
+            hit = np.flatnonzero(at >= 0)
+            if len(hit) == 0:
+                continue
+            mine = hit if open_ is None else open_[hit]
+            alive = to_mask(one_array(table.column("alive")))[at[hit]]
+            where[mine], which[mine] = at[hit], np.where(alive, len(tables), -1)
+            tables.append(table)
+            rest = np.flatnonzero(at < 0)
+            open_ = rest if open_ is None else open_[rest]
             if len(open_) == 0:
                 break
-            table = run.table()
-            at = _find(table, keys.take(open_))
-            hit = at >= 0
-            if not hit.any():
-                continue
-            mine, at = open_[hit], at[hit]
-            seen[mine] = True
-            part = table.take(pa.array(at))
-            alive = to_mask(one_array(part.column("alive")))
-            where[mine[alive]] = taken + np.flatnonzero(alive)
-            parts.append(part)
-            taken += len(at)
-        found = where >= 0
-        index = pa.array(where, mask=~found)
-        columns = []
-        for i, kind in enumerate(self._types):
-            pool = [one_array(p.column(f"c{i}")) for p in parts] or [pa.array([], kind)]
-            columns.append(pa.concat_arrays(pool).take(index))
-        return found, tuple(columns)
+        return Places(which, where, tables, self._types)
 
     def put(self, keys: Keys, columns: Sequence[pa.Array], alive: Mask | None = None) -> None:
         """Set the rows of distinct keys; those with ``alive`` false are removed."""

@@ -19,7 +19,6 @@ are merged only to keep their number low, many at once: most rows die at the fro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -66,17 +65,40 @@ class Lifetimes:
 
         The rows come back with their final end and holder 0; ghosts are dropped.
         """
-        gone = self._pop_ended(ends, until)
-        gone += self._pop_told(ends)
-        end = np.minimum(new.end, ends.lookup(new.holder)) if len(ends) else new.end
-        over = end < until
-        if over.any():
-            died = new.take(over)
-            gone.append(Batch(died.columns, died.start, end[over], np.zeros(len(died), np.int64)))
-            new = new.take(~over)
-        self._add(new)
+        return Batch.concat(self.turn_parts([new], ends, until) or [Batch.empty(self._types)])
+
+    def turn_parts(self, new: Sequence[Batch], ends: Ends, until: int) -> list[Batch]:
+        """Do the same with rows in parts, and give back parts: nothing is copied to join them."""
+        gone = self._pop(ends, until)
+        for rows in new:
+            over, end = self._take_in(rows, ends, until)
+            if len(end):
+                died, none = rows.take(over), np.zeros(len(end), np.int64)
+                gone.append(Batch(died.columns, died.start, end, none).drop_ghosts())
+        return [rows for rows in gone if len(rows)]
+
+    def turn_apart(self, new: Batch, ends: Ends, until: int) -> tuple[Batch, Mask, I64]:
+        """Do the same, but tell which of the new rows die apart, and their ends.
+
+        None of the new rows may be a ghost.
+        """
+        gone = self._pop(ends, until) or [Batch.empty(self._types)]
+        return Batch.concat(gone), *self._take_in(new, ends, until)
+
+    def _pop(self, ends: Ends, until: int) -> list[Batch]:
+        """Return the rows of earlier turns that end below ``until``."""
         self._until = until
-        return Batch.concat(gone or [Batch.empty(self._types)]).drop_ghosts()
+        return [rows.drop_ghosts() for rows in self._pop_ended(ends) + self._pop_told(ends)]
+
+    def _take_in(self, new: Batch, ends: Ends, until: int) -> tuple[Mask, I64]:
+        """Keep the new rows that live on; return which do not, and the ends of those."""
+        known = ends.told(new.holder)
+        end = new.end if known is None else np.minimum(new.end, known)
+        over: Mask = end < until
+        if not over.all():
+            self._add(new.take(~over) if over.any() else new)
+            end = end[over]
+        return over, end
 
     def live(self) -> Batch:
         """Return every row that is alive after the last turn, in no order."""
@@ -108,8 +130,8 @@ class Lifetimes:
             self._state.append(self._told_name, table)
             self._told_changed = False
 
-    def _pop_ended(self, ends: Ends, until: int) -> list[Batch]:
-        gone = []
+    def _pop_ended(self, ends: Ends) -> list[Batch]:
+        gone, until = [], self._until
         for run in self._state.runs(self._by_end):
             if run.stats["min_end"] >= until:
                 continue
@@ -148,57 +170,85 @@ class Lifetimes:
         if len(self._told) and len(ends):
             fresh = self._alive(ends.holder, None)
             ends = Ends(ends.holder[fresh], ends.end[fresh])
-        if len(ends) == 0:
-            return gone
+        runs = self._state.runs(self._by_holder)
+        begin = 0
+        while begin < len(ends) and runs:
+            origin = int(ends.holder[begin]) >> ORIGIN
+            finish = int(np.searchsorted(ends.holder, (origin + 1) << ORIGIN))
+            mine = Ends(ends.holder[begin:finish], ends.end[begin:finish])
+            begin = finish
+            low, high = int(mine.holder[0]), int(mine.holder[-1])
+            scattered = [
+                run
+                for run in runs
+                if low <= run.stats["max_holder"]
+                and high >= run.stats["min_holder"]
+                and not self._pop_front(run, mine, gone)
+            ]
+            if scattered:
+                self._pop_scattered(scattered, mine, gone)
+        return gone
+
+    def _pop_front(self, run: Run, ends: Ends, gone: list[Batch]) -> bool:
+        """Add the told rows at the front of a run to ``gone``; return whether that is all of them.
+
+        Where the holders of the run are neighbouring numbers, and the told ones too, the ends of
+        these rows are a slice of the told ends.
+        """
+        if run.stats["mortal"]:
+            return False
+        table = run.table()
+        holder = to_numpy(table.column("_holder"))
+        count = int(np.searchsorted(holder, ends.holder[-1], "right"))
+        if count == 0:
+            return True
+        if holder[0] < ends.holder[0]:
+            return False
+        holder = holder[:count]
+        if len(ends) == ends.holder[-1] - ends.holder[0] + 1:  # all numbers between
+            at = int(holder[0] - ends.holder[0])
+            dense = run.stats["dense"]
+            told = ends.end[at : at + count] if dense else ends.end[holder - ends.holder[0]]
+        else:
+            place = np.searchsorted(ends.holder, holder)
+            other = np.flatnonzero(ends.holder[place] != holder)
+            told = ends.end[place[: other[0]] if len(other) else place]
+        if len(told):
+            rows = Batch.from_table(table.slice(0, len(told)))
+            gone.append(Batch(rows.columns, rows.start, told, np.zeros(len(told), np.int64)))
+            self._state.skip(self._by_holder, run, len(told))
+        return len(told) == count
+
+    def _pop_scattered(self, runs: Sequence[Run], ends: Ends, gone: list[Batch]) -> None:
+        """Add the told rows of some runs to ``gone``; they stay where they are, dead.
+
+        What is remembered of their holders is the largest end of their own that the rows have.
+        """
         last_end = np.full(len(ends), -INF, np.int64)
         hits = 0
-        runs = self._state.runs(self._by_holder)
-        cuts = np.flatnonzero(np.diff(ends.holder >> ORIGIN)) + 1
-        for begin, finish in pairwise((0, *cuts.tolist(), len(ends))):
-            mine = Ends(ends.holder[begin:finish], ends.end[begin:finish])
-            for run in runs:
-                low, high = run.stats["min_holder"], run.stats["max_holder"]
-                if mine.holder[-1] >= low and mine.holder[0] <= high:
-                    hits += self._pop_of(run, mine, last_end[begin:finish], gone)
-        known = last_end > -INF
-        if known.any():
+        for run in runs:
+            table = run.table()
+            holder = to_numpy(table.column("_holder"))
+            first = np.searchsorted(holder, ends.holder, "left")
+            last = np.searchsorted(holder, ends.holder, "right")
+            owner, position = ranges(first, last)
+            if len(owner) == 0:
+                continue
+            rows = Batch.from_table(table).take(position)
+            finite = rows.end < INF
+            np.maximum.at(last_end, owner[finite], rows.end[finite])
+            told = ends.end[owner]
+            earlier = told < rows.end
+            zeros = np.zeros(len(rows), np.int64)
+            gone.append(Batch(rows.columns, rows.start, told, zeros).take(earlier))
+            np.maximum.at(last_end, owner, -INF + 1)
+            hits += len(owner)
+        if hits:
+            known = last_end > -INF
             self._told = Ends.concat([self._told, Ends(ends.holder[known], last_end[known])])
             self._told_changed = True
             numbers = self._state.numbers
             numbers[self._dead_name] = numbers.get(self._dead_name, 0) + hits
-        return gone
-
-    def _pop_of(self, run: Run, ends: Ends, last_end: I64, gone: list[Batch]) -> int:
-        """Add the rows of a run that are told to ``gone``; return how many stay in it, dead.
-
-        ``last_end`` is set for their holders: the largest end of their own that the rows have.
-        """
-        table = run.table()
-        holder = to_numpy(table.column("_holder"))
-        front = _front(holder, ends.holder) if run.stats.get("mortal", 1) == 0 else 0
-        if front:
-            rows = Batch.from_table(table.slice(0, front))
-            told = ends.lookup(rows.holder)
-            gone.append(Batch(rows.columns, rows.start, told, np.zeros(front, np.int64)))
-            self._state.skip(self._by_holder, run, front)
-            holder = holder[front:]
-            if len(holder) == 0 or holder[0] > ends.holder[-1]:
-                return 0
-            table = table.slice(front)
-        first = np.searchsorted(holder, ends.holder, "left")
-        last = np.searchsorted(holder, ends.holder, "right")
-        owner, position = ranges(first, last)
-        if len(owner) == 0:
-            return 0
-        rows = Batch.from_table(table).take(position)
-        finite = rows.end < INF
-        np.maximum.at(last_end, owner[finite], rows.end[finite])
-        told = ends.end[owner]
-        earlier = told < rows.end
-        zeros = np.zeros(len(rows), np.int64)
-        gone.append(Batch(rows.columns, rows.start, told, zeros).take(earlier))
-        np.maximum.at(last_end, owner, -INF + 1)
-        return len(owner)
 
     def _alive(self, holder: I64, end: I64 | None) -> Mask:
         """Whether a holder is not told yet (and the row's own end, if given, not passed)."""
@@ -233,9 +283,9 @@ class Lifetimes:
             origin = run.stats["min_holder"] >> ORIGIN if by_holder else 0
             together.setdefault(origin, []).append(run)
         for runs in together.values():
-            chosen = self._merging.many([len(r) for r in runs])
+            chosen = self._merging.alike([len(r) for r in runs])
             if chosen:
-                self._rewrite(name, runs[chosen[0] : chosen[1]], by_holder)
+                self._rewrite(name, [runs[i] for i in chosen], by_holder)
 
     def _compact(self) -> None:
         """Throw out rows of told holders when they are the majority, and forget those holders."""
@@ -267,12 +317,10 @@ class Lifetimes:
 
 def by_origin(rows: Batch) -> list[Batch]:
     """Return rows with holders apart, by the operator and shard that made their holders."""
-    origin = rows.holder >> ORIGIN
-    cuts = np.flatnonzero(origin[1:] != origin[:-1]) + 1
-    if len(cuts) == 0:
+    if int(rows.holder.min()) >> ORIGIN == int(rows.holder.max()) >> ORIGIN:
         return [rows]
-    some = set(origin[cuts].tolist()) | {int(origin[0])}
-    return [rows.take(origin == one) for one in sorted(some)]
+    origin = rows.holder >> ORIGIN
+    return [rows.take(origin == one) for one in np.unique(origin)]
 
 
 def _sorted(rows: Batch, by_holder: bool) -> tuple[pa.Table, dict[str, int]]:
@@ -281,25 +329,16 @@ def _sorted(rows: Batch, by_holder: bool) -> tuple[pa.Table, dict[str, int]]:
         return rows.to_table(), {}
     if not by_holder:
         return rows.to_table(), _ends_of(rows.end)
-    if (rows.holder[1:] < rows.holder[:-1]).any():
+    step = rows.holder[1:] - rows.holder[:-1]
+    if len(step) and step.min() < 0:
         rows = rows.take(np.argsort(rows.holder, kind="stable"))
-    low, high = int(rows.holder[0]), int(rows.holder[-1])
-    mortal = int((rows.end < INF).any())
-    return rows.to_table(), {"min_holder": low, "max_holder": high, "mortal": mortal}
+        step = rows.holder[1:] - rows.holder[:-1]
+    stats = {"min_holder": int(rows.holder[0]), "max_holder": int(rows.holder[-1])}
+    stats["mortal"] = int(rows.end.min() < INF)
+    stats["dense"] = int(bool((step == 1).all()))  # neighbouring numbers, one row each
+    return rows.to_table(), stats
 
 
 def _ends_of(end: I64) -> dict[str, int]:
     in_order = int(not (end[1:] < end[:-1]).any())
     return {"min_end": int(end.min()), "max_end": int(end.max()), "in_order": in_order}
-
-
-def _front(holder: I64, told: I64) -> int:
-    """Return how many rows at the front of a run have a holder that is told."""
-    count = int(np.searchsorted(holder, told[-1], "right"))
-    if count == 0 or holder[0] < told[0]:
-        return 0
-    if len(told) == told[-1] - told[0] + 1:  # all numbers between
-        return count
-    at = np.searchsorted(told, holder[:count])
-    other = np.flatnonzero(told[at] != holder[:count])
-    return int(other[0]) if len(other) else count

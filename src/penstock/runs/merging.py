@@ -45,22 +45,33 @@ class Merging:
             if sizes[i] < 2 * younger:
                 first = i
             younger += sizes[i]
-        return (first, count) if count - first >= min(self.fan_in, 4) else None
+        few = min(self.fan_in, 4)
+        while count - first >= few:  # tiny runs do not count beside large ones, only by themselves
+            large = max(sizes[first:])
+            if sum(_TINY * size >= large for size in sizes[first:]) >= few:
+                return first, count
+            first = sizes.index(large, first) + 1
+        return None
 
-    def many(self, sizes: Sequence[int]) -> tuple[int, int] | None:
-        """Like `choose`, where runs are short-lived: only when many of similar size gathered.
+    def alike(self, sizes: Sequence[int]) -> list[int]:
+        """Return the runs to merge now where their order does not matter and they are short-lived.
 
-        A row is then merged once for each power of 16 between the sizes of a batch and of all.
+        Only runs of one power of 16 are merged, when many have gathered.  So a row is merged once
+        for each power between the sizes of a batch and of all, and small runs never drag large ones
+        along.
         """
         if self.strategy in ("always", "never"):
-            return self.choose(sizes)
-        first = len(sizes)
-        while first and _tier(sizes[first - 1]) <= _tier(sizes[-1]):
-            first -= 1
-        return (first, len(sizes)) if len(sizes) - first >= _MANY else None
+            chosen = self.choose(sizes)
+            return list(range(*chosen)) if chosen else []
+        tiers: dict[int, list[int]] = {}
+        for i, size in enumerate(sizes):
+            tiers.setdefault(_tier(size), []).append(i)
+        return next((runs for runs in tiers.values() if len(runs) >= _MANY), [])
 
 
 _MANY = 16
+_TINY = 256
+"""A run is tiny beside one of so many times its size."""
 
 
 def _tier(size: int) -> int:

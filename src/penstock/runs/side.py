@@ -1,6 +1,6 @@
-"""The state of a join: the live rows of one side, and the holders that have two parents.
+"""The state of a join: the live rows of one side, on a shelf.
 
-Both are a `Shelf`: a list of pieces, oldest first, each an immutable sorted table.  A piece is a
+A `Shelf` is a list of pieces, oldest first, each an immutable sorted table.  A piece is a
 stored run, or one made in this micro-batch which `save` will store, so that however many slices a
 micro-batch has, a piece that is merged at once is never written.
 
@@ -8,8 +8,7 @@ micro-batch has, a piece that is merged at once is never written.
   time, so every start in a piece is below all starts in younger pieces, and merging keeps the order
   of equal rows without comparing starts.  A side that takes rows as they arrive is *mixed*: there
   starts are compared.
-* `Children`: a result whose two parents both have open holders gets a holder of its own, the
-  child, which ends when the first of its parents is told [C 3.1].
+* `penstock.runs.children.Children`: the holders of results that have two parents.
 
 Rows die by time (``end <= until``) or because their holder was told; nothing is rewritten for that.
 A piece in which everything is dead is dropped whole, the others are thinned when they are merged.
@@ -31,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.layouts import Layout, Numbers
+from penstock.kernels.sorting import sorted_numbers
 from penstock.kernels.steps import ranges
 from penstock.model import I64, MIN_TIME, Batch, Ends, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
@@ -194,7 +194,12 @@ class Told:
 
 
 class Shelf(ABC):
-    """Pieces, oldest first, and what was told about them."""
+    """Pieces, oldest first, and what was told about them.
+
+    ``parents`` is how many holders a row may have that are told.
+    """
+
+    parents = 1
 
     def __init__(self, state: State, name: str, merging: Merging) -> None:
         self.pieces = [Piece(run.stats, run=run) for run in state.runs(name)]
@@ -231,21 +236,37 @@ class Shelf(ABC):
         self._turn += 1
 
     def _tidy(self, until: int) -> None:
-        """Drop, rewrite and merge pieces; forget what no piece needs."""
+        """Drop, merge and rewrite pieces; forget what no piece needs."""
         self.pieces = [piece for piece in self.pieces if not piece.ended(until)]
-        dead = sum(piece.stats["dead"] for piece in self.pieces)
-        if dead and 2 * max(dead, len(self.told)) > len(self):
-            self._rewrite([[p] if p.stats["dead"] else p for p in self.pieces], until)
-        chosen = self._merging.choose([piece.live for piece in self.pieces])
-        if chosen:
+        chosen = self._chosen()
+        if chosen is not None:
             first, last = chosen
-            while sum(piece.bytes for piece in self.pieces[first:last]) > self._merging.most:
-                first += 1
-            if last - first > 1:
-                plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]
-                self._rewrite([*plan, *self.pieces[last:]], until)
+            plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]
+            self._rewrite([*plan, *self.pieces[last:]], until)
+        self._forget()
+        dead = sum(piece.stats["dead"] for piece in self.pieces)
+        if dead and 2 * max(dead, len(self.told) // self.parents) > len(self):
+            self._rewrite([[p] if p.stats["dead"] else p for p in self.pieces], until)
+            self._forget()
+
+    def _forget(self) -> None:
         needing = [piece.stats["turn"] for piece in self.pieces if piece.stats["dead"]]
         self.told.forget(min(needing, default=None))
+
+    def _chosen(self) -> tuple[int, int] | None:
+        """Return the range of pieces to merge now; those that would make it too large stay apart.
+
+        Whether the others are worth merging is asked again without them.
+        """
+        settled = 0
+        while True:
+            chosen = self._merging.choose([piece.live for piece in self.pieces[settled:]])
+            if chosen is None:
+                return None
+            first, last = settled + chosen[0], settled + chosen[1]
+            if sum(piece.bytes for piece in self.pieces[first:last]) <= self._merging.most:
+                return first, last
+            settled = first + 1
 
     def _rewrite(self, plan: Sequence[Piece | list[Piece]], until: int) -> None:
         """Put one new piece in the place of each list of neighbours."""
@@ -323,13 +344,14 @@ class Side(Shelf):
         if len(batch) == 0:
             return None
         order = self._layout.order(numbers, batch.start)
+        holders = np.sort(batch.holder, kind="stable")  # before: in order of birth they are sorted
         batch = batch.take(order)
         named: dict[str, Any] = {f"c{i}": column for i, column in enumerate(batch.columns)}
         named |= {name: numbers[name][order] for name in self._layout.names}
         named |= {"_start": batch.start, "_end": batch.end}
-        if batch.holder.any():
-            named["_holder"] = batch.holder
-        table = self._finish(pa.table(named))
+        if holders[-1]:
+            named |= {"_holder": batch.holder, "_holders": holders}
+        table = pa.table(named)
         sorted_coordinates = tuple(c[order] for c in coordinates)
         return Piece(self._stats(table), table, coordinates=sorted_coordinates)
 
@@ -387,13 +409,9 @@ class Side(Shelf):
         for piece in self.pieces:
             if piece.stats["open"] == piece.stats["dead"]:
                 continue
-            holders = piece.numbers("_holders")
-            if ends.holder[-1] < piece.stats["min_holder"] or ends.holder[0] > int(holders[-1]):
-                continue
-            count = np.searchsorted(holders, ends.holder, "right")
-            count -= np.searchsorted(holders, ends.holder, "left")
-            known |= count > 0
-            piece.stats["dead"] += int(count.sum())
+            _, told = told_rows(piece.numbers("_holders"), ends)
+            known[told] = True
+            piece.stats["dead"] += len(told)
         self.told.add(ends.holder[known], self._turn)
 
     def _alive(self, piece: Piece, until: int) -> Mask:
@@ -403,8 +421,8 @@ class Side(Shelf):
         return alive
 
     def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
-        numbers = {name: _joined(pieces, name)[rows] for name in self._layout.sorted_by}
-        start = _joined(pieces, "_start")[rows] if self.mixed else None
+        numbers = {name: joined(pieces, name)[rows] for name in self._layout.sorted_by}
+        start = joined(pieces, "_start")[rows] if self.mixed else None
         return self._layout.merged(numbers, start)
 
     def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
@@ -420,7 +438,7 @@ class Side(Shelf):
     def _finish(self, table: pa.Table) -> pa.Table:
         if "_holder" not in table.column_names:
             return table
-        holders = np.sort(to_numpy(table.column("_holder")))
+        holders = sorted_numbers(to_numpy(table.column("_holder")))
         if len(holders) and holders[-1] == 0:
             return table.drop_columns("_holder")
         return table.append_column("_holders", pa.array(holders))
@@ -443,76 +461,25 @@ class Side(Shelf):
         return stats | {"closed_end": int(end.max()) if len(end) else MIN_TIME}
 
 
-def _joined(pieces: Sequence[Piece], name: str) -> Any:
-    return np.concatenate([piece.numbers(name) for piece in pieces])
+def told_rows(holder: I64, ends: Ends) -> tuple[I64, I64]:
+    """Return where in sorted holders those are that are told, and which of the ends tells each.
 
-
-class Children(Shelf):
-    """Holders with two open parents, each ending when the first of its parents is told.
-
-    A child stands in two rows of one piece, ``(parent, other, child, end)`` with the parents once
-    this way and once that way, sorted by parent.  At ``end`` all rows of the child are over anyway.
+    Where the told holders are neighbouring numbers, as those of a row window are, the rows are a
+    slice, and nothing has to be searched.
     """
+    begin, finish = np.searchsorted(ends.holder, (max(int(holder[0]), 1), int(holder[-1]) + 1))
+    told = ends.holder[begin:finish]
+    if len(told) == 0:
+        return told, told
+    if len(told) == told[-1] - told[0] + 1:
+        first, last = np.searchsorted(holder, (told[0], told[-1] + 1))
+        return np.arange(first, last), holder[first:last] + (begin - told[0])
+    owner, position = ranges(
+        np.searchsorted(holder, told, "left"), np.searchsorted(holder, told, "right")
+    )
+    return position, owner + begin
 
-    def __init__(self, state: State, name: str, merging: Merging) -> None:
-        super().__init__(state, name, merging)
-        self._added: list[tuple[I64, I64, I64, I64]] = []
 
-    def add(self, left: I64, right: I64, child: I64, end: I64) -> None:
-        """Remember children of this slice."""
-        self._added.append((left, right, child, end))
-
-    def hear(self, ends: Ends) -> Ends:
-        """Return the ends of the children whose first parent is told now."""
-        self._next_turn()
-        known = np.zeros(len(ends), bool)
-        parts = []
-        for piece in self.pieces:
-            parent = piece.numbers("parent")
-            if len(ends) == 0 or ends.holder[-1] < parent[0] or ends.holder[0] > parent[-1]:
-                continue
-            first = np.searchsorted(parent, ends.holder, "left")
-            last = np.searchsorted(parent, ends.holder, "right")
-            known |= first < last
-            owner, position = ranges(first, last)
-            if piece.stats["dead"]:
-                fresh = ~self.told.has(piece.numbers("other")[position])
-                owner, position = owner[fresh], position[fresh]
-            told = Ends.of(piece.numbers("child")[position], ends.end[owner])
-            piece.stats["dead"] += 2 * len(told)
-            parts.append(told)
-        self.told.add(ends.holder[known], self._turn)
-        return Ends.concat(parts)
-
-    def turn(self, until: int) -> None:
-        """End a slice: take the new children in, let go of those that are over at ``until``."""
-        if self._added:
-            left, right, child, end = map(np.concatenate, zip(*self._added, strict=True))
-            self._added = []
-            parent = np.concatenate([left, right])
-            order = np.argsort(parent, kind="stable")
-            columns = {
-                "parent": parent[order],
-                "other": np.concatenate([right, left])[order],
-                "child": np.concatenate([child, child])[order],
-                "end": np.concatenate([end, end])[order],
-            }
-            table = pa.table(columns)
-            self.pieces.append(Piece(self._stats(table), table))
-        self._tidy(until)
-
-    def _alive(self, piece: Piece, until: int) -> Mask:
-        alive: Mask = piece.numbers("end") > until
-        if piece.stats["dead"]:
-            alive &= ~self.told.has(piece.numbers("parent"))
-            alive &= ~self.told.has(piece.numbers("other"))
-        return alive
-
-    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
-        return np.argsort(_joined(pieces, "parent")[rows], kind="stable")
-
-    def _stats(self, table: pa.Table) -> dict[str, int]:
-        end = int(to_numpy(table.column("end")).max())
-        rows = int(table.num_rows)
-        stats = {"turn": self._turn, "dead": 0, "open": rows, "open_end": end}
-        return stats | {"closed_end": MIN_TIME}
+def joined(pieces: Sequence[Piece], name: str) -> Any:
+    """Return a numeric column of pieces as one."""
+    return np.concatenate([piece.numbers(name) for piece in pieces])
