@@ -223,7 +223,7 @@ def truth(case: Case) -> list:
     return relation(bound(case.text), Inputs(given, {}))
 
 
-CASES = 30
+CASES = 40
 
 
 @pytest.mark.parametrize("kind", QUERIES)
@@ -248,6 +248,33 @@ def test_answers_are_those_of_the_oracle(kind: str, tmp_path: Path) -> None:
         assert seen[what], seen
     either = kind in ("inner", "counted")
     assert (seen["side 1"] > 0) == either, seen
+
+
+@pytest.mark.parametrize("kind", ["inner", "left", "anti"])
+def test_at_the_very_instants_of_the_switches(kind: str, tmp_path: Path) -> None:
+    """Rows of one key at every instant, split, ended and split again at some of them."""
+    for left in ("[RANGE 3]", "[RANGE 8 SLIDE 3]", "[FIXED 7]"):
+        for right in ("[RANGE 3]", "[RANGE 8 SLIDE 3]", "[NOW]"):
+            plan = bound(QUERIES[kind].format(left, right, ""))
+            engine = LocalEngine({"q": plan}, shards=3, heat=Heat(0.2, 1))
+            given: dict[str, list] = {"l": [], "r": []}
+            ended = 0
+            for first in range(0, 72, 3):
+                if first in (24, 48):
+                    split = {"join.split": int(first == 24)}
+                    new = LocalEngine({"q": plan}, shards=3, heat=Heat(0.2, 1), settings=split)
+                    engine = restarted(engine, new, tmp_path)
+                rows: dict[str, list] = {"l": [], "r": []}
+                for t in range(first, first + 3):
+                    rows["l"] += [("a", i, t) for i in range(4)]
+                    rows["r"] += [("a", t, t)] if t % 4 or kind == "inner" else []
+                engine.batch(rows)
+                ended += first == 24 and bool(engine.hot)
+                for name, some in rows.items():
+                    given[name] += [(row, row[-1]) for row in some]
+            engine.batch({}, final=True)
+            assert ended == 1
+            check_relation(engine.answers["q"], relation(plan, Inputs(given, {})))
 
 
 # Which joins can do it

@@ -64,6 +64,9 @@ from penstock.windows import WindowSpec
 
 _JOINS = (JoinOperator, TemporalMergeJoin, ProgressiveMergeJoin)
 
+_FEW = 8
+"""So many keys are compared with all rows one by one, faster than by searching."""
+
 _FARTHEST = 1 << 62
 """A reach from here on counts as none that ends."""
 
@@ -130,10 +133,15 @@ class _Layer:
 
     def rows(self, keys: U64, time: I64) -> tuple[I64, I64]:
         """Return the rows whose keys are split at their time, and the splits."""
-        split = np.searchsorted(self.keys, keys)
-        split[split == len(self.keys)] = 0
-        rows = np.flatnonzero(self.keys[split] == keys)
-        split = split[rows]
+        if len(self.keys) <= _FEW:
+            found = [np.flatnonzero(keys == key) for key in self.keys]
+            rows = np.concatenate(found)
+            split = np.repeat(np.arange(len(found)), [len(some) for some in found])
+        else:
+            split = np.searchsorted(self.keys, keys)
+            split[split == len(self.keys)] = 0
+            rows = np.flatnonzero(self.keys[split] == keys)
+            split = split[rows]
         now = (time[rows] >= self.first[split]) & (time[rows] < self.until[split])
         return rows[now], split[now]
 
@@ -152,21 +160,32 @@ class Route:
     def of(splits: Iterable[Split], side: int, counted: bool) -> Route:
         """Return the route of one side of a join."""
         layers: list[list[Split]] = []
-        for _, same in groupby(sorted(splits, key=lambda s: s.key), lambda s: s.key):
+        ordered = sorted(splits, key=lambda s: (s.key, s.ways))
+        for _, same in groupby(ordered, lambda s: s.key):
             for depth, split in enumerate(same):
                 layers += [[]] if depth == len(layers) else []
                 layers[depth].append(split)
         return Route(counted, tuple(_Layer.of(layer, side) for layer in layers))
 
-    def ways(self, keys: U64, time: I64, copied: bool) -> I64:
-        """Return how many shards share the key of each row, if such rows are ``copied`` or not."""
-        ways = np.ones(len(keys), np.int64)
+    def shared(self, keys: U64, time: I64) -> tuple[I64, I64, Mask]:
+        """Return the rows whose keys several shards share, how many, and which are copied.
+
+        A row may be there several times, with fewer ways at first.
+        """
+        rows, ways, copied = [], [], []
         for layer in self.layers:
-            rows, split = layer.rows(keys, time)
-            mine = layer.copied[split] == copied
-            rows, split = rows[mine], split[mine]
-            ways[rows] = np.maximum(ways[rows], layer.ways[split])
-        return ways
+            found, split = layer.rows(keys, time)
+            rows.append(found)
+            ways.append(layer.ways[split])
+            copied.append(layer.copied[split])
+        return np.concatenate(rows), np.concatenate(ways), np.concatenate(copied)
+
+    def copies(self, keys: U64, time: I64) -> I64:
+        """Return to how many shards each row goes, home included, on the side that is copied."""
+        rows, ways, copied = self.shared(keys, time)
+        result = np.ones(len(keys), np.int64)
+        result[rows[copied]] = ways[copied]
+        return result
 
 
 def splits_of(told: Told, pair: Pair) -> list[Split]:

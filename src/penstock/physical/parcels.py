@@ -188,7 +188,7 @@ def _routed(
             exchange.above,
             rows,
             shards,
-            lambda cells: route.ways(cells.high, batch.start, copied=True),
+            lambda cells: route.copies(cells.high, batch.start),
         )
         for shard in range(shards):
             index = np.flatnonzero(touched[:, shard])
@@ -200,17 +200,19 @@ def _routed(
     else:
         found = hash_columns(keys, rows)
     home = found.shard(shards)
-    spread = route.ways(found.high, batch.start, copied=False)
-    away = np.flatnonzero(spread > 1)
-    if len(away):  # in one of the ways, by the number of arrival
+    shared, ways, copied = route.shared(found.high, batch.start)
+    apart = shared[~copied]
+    if len(apart):  # in one of the ways, by the number of arrival
         arrival = np.arange(rows) if batch.seq is None else batch.seq
-        mixed = hash_columns([pa.array(arrival[away])], len(away)).low
-        home[away] = (
-            home[away] + (mixed % spread[away].astype(np.uint64)).astype(np.int64)
-        ) % shards
-    copies = route.ways(found.high, batch.start, copied=True)
+        mixed = hash_columns([pa.array(arrival[apart])], len(apart)).low
+        way = (mixed % ways[~copied].astype(np.uint64)).astype(np.int64)
+        home[apart] = (home[apart] + way) % shards  # of a row that is there twice the last counts
+    shared, ways = shared[copied], ways[copied]
+    first = home[shared]
     for shard in range(shards):
-        index = np.flatnonzero((shard - home) % shards < copies)
+        here = home == shard
+        here[shared[(shard - first) % shards < ways]] = True
+        index = np.flatnonzero(here)
         if len(index):
             yield shard, batch.take(index)
 
