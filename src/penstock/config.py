@@ -112,12 +112,15 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "join.split",
-        1,
+        0,
         "int",
         "Shards that share the rows of one join key, for keys so frequent that one shard is too "
-        "busy with them: rows of the left side go to one of them, rows of the right side to all. "
-        "It belongs to the plan: a checkpoint is continued with the value it was made with.",
-        least=1,
+        "busy with them: rows of one side go to one of them, rows of the other side to all. `0` "
+        "finds such keys, and cells of joins without keys, while running and splits only them, "
+        "where both inputs are streams with windows by time; EXPLAIN says where. `1` splits none. "
+        "`2` and more is for every key, and belongs to the plan: a checkpoint is continued with "
+        "the value it was made with.",
+        least=0,
     ),
     Setting(
         "join.index",

@@ -102,6 +102,7 @@ class LiveTable:
             f"  {metrics.batch_seconds:.2f} s per batch  {metrics.rate_in():,.0f} rows/s in",
         )
         hot = [Text(str(found), style="yellow") for found in pipeline.hot_shards()]
+        hot += [Text(str(found), style="dim") for found in pipeline.split_keys()]
         return Group(head, Text(), streams, Text(), queries, *hot)
 
     def _stamps(self, stream: str) -> bool:

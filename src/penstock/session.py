@@ -528,10 +528,12 @@ def _explanation(session: Session, level: str, node: Node, name: str) -> list[st
             known = {} if session._pipeline is None else session._pipeline.measured()
             whole = plan(queries, session.config, {}, known)
         shards = session.config["shards"] or _cores(session)
-        lines += ["physical plan", physical_explain.explain(whole, name, shards)]
+        automatic = session.config["join.split"] == 0
+        lines += ["physical plan", physical_explain.explain(whole, name, shards, automatic)]
         if session._pipeline is not None:
             digests = _digests(session._pipeline, name)
             lines += [str(h) for h in session._pipeline.hot_shards() if h.digest in digests]
+            lines += [str(s) for s in session._pipeline.split_keys() if s.digest in digests]
             lines += probe_orders(whole, session._pipeline.manifest.states, digests)
         lines.append("")
     return lines
@@ -649,6 +651,7 @@ class QueryHandle:
                 for s in sorted(running.streams)
             },
             "hot_shards": [asdict(h) for h in pipeline.hot_shards() if h.digest in digests],
+            "split_keys": [asdict(s) for s in pipeline.split_keys() if s.digest in digests],
         }
         return answer
 

@@ -16,7 +16,7 @@ number, as in every comparison.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kernels.keys import hash_columns
+from penstock.kernels.keys import Keys, hash_columns
 from penstock.model import I64, Mask, to_mask, to_numpy
 
 _FARTHEST = 2.0**62
@@ -43,12 +43,17 @@ _ROUNDING = 2.0**-50
 
 def owners(columns: Sequence[pa.Array], widths: Sequence[float], rows: int, shards: int) -> I64:
     """Return the shard of the cell that each row lies in; rows with a null have one too."""
+    return cells_of(columns, widths, rows).shard(shards)
+
+
+def cells_of(columns: Sequence[pa.Array], widths: Sequence[float], rows: int) -> Keys:
+    """Return the hash of the cell that each row lies in."""
     cells = []
     for column, width in zip(columns, widths, strict=True):
         numbers, null = _numbers(column)
         cell = _cell(numbers, width)
         cells.append(pa.array(cell if null is None else np.where(null, 0, cell)))
-    return hash_columns(cells, rows).shard(shards)
+    return hash_columns(cells, rows)
 
 
 def reached(
@@ -58,10 +63,12 @@ def reached(
     above: Sequence[float],
     rows: int,
     shards: int,
+    ways: Callable[[Keys], I64] | None = None,
 ) -> npt.NDArray[np.bool_]:
     """Return, for each row and shard, whether the row's reach touches a cell of the shard.
 
     The reach of a coordinate x is from ``x - below`` to ``x + above``.  A null reaches nothing.
+    ``ways`` says how many shards share the cell of each row, its own one and those behind it.
     """
     firsts, lasts, spans = [], [], []
     usable: Mask = np.ones(rows, bool)
@@ -81,7 +88,14 @@ def reached(
             pa.array(np.minimum(first + step, last))
             for first, last, step in zip(firsts, lasts, steps, strict=True)
         ]
-        touched[np.arange(rows), hash_columns(corner, rows).shard(shards)] = True
+        cells = hash_columns(corner, rows)
+        home = cells.shard(shards)
+        touched[np.arange(rows), home] = True
+        if ways is not None:
+            sharing = ways(cells)
+            for way in range(1, int(sharing.max(initial=1))):
+                at = np.flatnonzero(sharing > way)
+                touched[at, (home[at] + way) % shards] = True
     touched[vague] = True
     touched[~usable] = False
     return touched

@@ -11,13 +11,19 @@ from penstock.operators.base import SlicedOperator
 from penstock.operators.signs import SignsOperator
 from penstock.operators.time_window import TimeWindowOperator
 from penstock.operators.to_stream import ToStreamOperator
+from penstock.physical.hot import pairs
 from penstock.physical.plan import PhysicalNode, PhysicalPlan
 
 
-def explain(plan: PhysicalPlan, query: str, shards: int) -> str:
-    """Return the part of a plan that answers one query, as an indented tree."""
+def explain(plan: PhysicalPlan, query: str, shards: int, splitting: bool = True) -> str:
+    """Return the part of a plan that answers one query, as an indented tree.
+
+    ``splitting``: hot keys of joins are split while they run, where that can be.
+    """
     users = plan.users()
     made_by = holders(plan)
+    known = pairs(plan) if splitting and shards > 1 else []
+    split = frozenset().union(*(pair.joins for pair in known))
     negative = any(node.operator is SignsOperator for node in plan.nodes)
     lines: list[str] = []
     answer = next(a for a in plan.answers if a.query == query)
@@ -35,6 +41,9 @@ def explain(plan: PhysicalPlan, query: str, shards: int) -> str:
         facts += _negative(node) if negative else _direct(plan, at, made_by)
         if node.partitioning is not None and node.partitioning.kind == "hash":
             facts.append(f"by {node.partitioning}")
+        if at in split:
+            keys = "keys" if node.partitioning is not None else "cells"
+            facts.append(f"hot {keys} are split while running")
         others = sorted(users[at] - {query})
         if others:
             facts.append(f"shared with {', '.join(others)}")

@@ -24,6 +24,8 @@ from penstock.operators.over import OverOperator
 from penstock.operators.project import ProjectOperator
 from penstock.operators.row_window import RowWindowOperator
 from penstock.physical.fragment import Fragment
+from penstock.physical.heat import Sample
+from penstock.physical.hot import Route
 from penstock.physical.parcels import Parcel, address, announce
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs.state import MemoryStorage
@@ -61,7 +63,10 @@ class Progress:
 
 
 class Packer:
-    """Packs the rows of one stream (or one table) of one batch."""
+    """Packs the rows of one stream (or one table) of one batch.
+
+    ``routes`` say where keys of joins that are hot are split, by channel.
+    """
 
     def __init__(
         self,
@@ -72,9 +77,12 @@ class Packer:
         progress: Progress,
         config: Config,
         shards: int,
+        routes: Mapping[int, Route] | None = None,
     ) -> None:
         self.plan = plan
         self.progress = progress
+        self._routes = routes or {}
+        self._samples: dict[int, Sample] = {}
         self._name = name
         self._time = time_column
         self._slack = slack
@@ -138,6 +146,10 @@ class Packer:
         packed, self._parcels = self._parcels, []
         yield from packed
 
+    def counted(self) -> dict[int, dict[str, Any]]:
+        """Return which keys are frequent, of the channels whose hot keys can be split."""
+        return {channel: sample.describe() for channel, sample in self._samples.items()}
+
     def _emit(self, table: pa.Table, time: I64, position: I64) -> None:
         columns = [one_array(c) for c in table.columns]
         for at in self._sources:
@@ -156,7 +168,13 @@ class Packer:
         self._fragment.run()
 
     def _send(self, channel: int, message: Message) -> None:
-        self._parcels.extend(_addressed(self.plan, channel, message, self._shards, self._with_seq))
+        route = self._routes.get(channel)
+        if route is not None and route.counted and isinstance(message, Batch):
+            sample = self._samples.setdefault(channel, Sample())
+            sample.add(message, self.plan.channels[channel].exchange)
+        self._parcels.extend(
+            _addressed(self.plan, channel, message, self._shards, self._with_seq, route)
+        )
 
 
 class TablePacker:
@@ -246,10 +264,16 @@ def _channels_with_seq(plan: PhysicalPlan) -> frozenset[int]:
 
 
 def _addressed(
-    plan: PhysicalPlan, channel: int, message: Message, shards: int, with_seq: frozenset[int]
+    plan: PhysicalPlan,
+    channel: int,
+    message: Message,
+    shards: int,
+    with_seq: frozenset[int],
+    route: Route | None = None,
 ) -> Iterator[Parcel]:
     target = plan.channels[channel]
-    return address(message, channel, target.exchange, target.stage, shards, channel in with_seq)
+    numbered = channel in with_seq
+    return address(message, channel, target.exchange, target.stage, shards, numbered, route)
 
 
 def _stage_minus_one(plan: PhysicalPlan, config: Config, send: Any) -> Fragment:

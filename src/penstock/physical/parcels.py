@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.cells import owners, reached
+from penstock.kernels.cells import cells_of, owners, reached
 from penstock.kernels.keys import hash_columns
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Heartbeat, Message
+from penstock.physical.hot import Route
 from penstock.physical.plan import Cells, Exchange, PhysicalPlan, Shared
 
 ROWS, ENDS, BEAT, REPORT, SOURCE, MINUS = 0, 1, 2, 3, 4, 5
@@ -85,20 +86,31 @@ def decode(kind: int, blob: Any) -> Message:
 
 
 def address(
-    message: Message, channel: int, exchange: Exchange, stage: int, shards: int, with_seq: bool
+    message: Message,
+    channel: int,
+    exchange: Exchange,
+    stage: int,
+    shards: int,
+    with_seq: bool,
+    route: Route | None = None,
 ) -> Iterator[Parcel]:
-    """Yield the parcels that bring a message to the shards that need it."""
+    """Yield the parcels that bring a message to the shards that need it.
+
+    ``route`` is where keys are split that are hot at present.
+    """
     if not isinstance(message, Batch):
         kind, blob = encode(message)
         for shard in range(shards):
             yield Parcel(stage, shard, channel, kind, blob)
         return
-    for shard, part in split(message, exchange, shards):
+    for shard, part in split(message, exchange, shards, route):
         kind, blob = encode(part, with_seq)
         yield Parcel(stage, shard, channel, kind, blob)
 
 
-def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, Batch]]:
+def split(
+    batch: Batch, exchange: Exchange, shards: int, route: Route | None = None
+) -> Iterator[tuple[int, Batch]]:
     """Cut a batch into the parts of the shards; empty parts are left out."""
     if len(batch) == 0:
         return
@@ -117,6 +129,9 @@ def split(batch: Batch, exchange: Exchange, shards: int) -> Iterator[tuple[int, 
             yield shard, batch
         return
     keys = [batch.columns[k] for k in exchange.keys]
+    if route is not None and route.layers:
+        yield from _routed(batch, keys, exchange, shards, route)
+        return
     if isinstance(exchange, Cells) and exchange.below:
         touched = reached(keys, exchange.widths, exchange.below, exchange.above, len(batch), shards)
         for shard in range(shards):
@@ -156,6 +171,48 @@ def _shared(
     for shard in range(shards):
         distance = (shard - home) % shards
         index = np.flatnonzero(distance < ways if way is None else distance == way)
+        if len(index):
+            yield shard, batch.take(index)
+
+
+def _routed(
+    batch: Batch, keys: list[pa.Array], exchange: Exchange, shards: int, route: Route
+) -> Iterator[tuple[int, Batch]]:
+    """Cut a batch where keys, or cells, are split while they are hot: see `physical.hot`."""
+    rows = len(batch)
+    if isinstance(exchange, Cells) and exchange.below:
+        touched = reached(
+            keys,
+            exchange.widths,
+            exchange.below,
+            exchange.above,
+            rows,
+            shards,
+            lambda cells: route.copies(cells.high, batch.start),
+        )
+        for shard in range(shards):
+            index = np.flatnonzero(touched[:, shard])
+            if len(index):
+                yield shard, batch.take(index)
+        return
+    if isinstance(exchange, Cells):
+        found = cells_of(keys, exchange.widths, rows)
+    else:
+        found = hash_columns(keys, rows)
+    home = found.shard(shards)
+    shared, ways, copied = route.shared(found.high, batch.start)
+    apart = shared[~copied]
+    if len(apart):  # in one of the ways, by the number of arrival
+        arrival = np.arange(rows) if batch.seq is None else batch.seq
+        mixed = hash_columns([pa.array(arrival[apart])], len(apart)).low
+        way = (mixed % ways[~copied].astype(np.uint64)).astype(np.int64)
+        home[apart] = (home[apart] + way) % shards  # of a row that is there twice the last counts
+    shared, ways = shared[copied], ways[copied]
+    first = home[shared]
+    for shard in range(shards):
+        here = home == shard
+        here[shared[(shard - first) % shards < ways]] = True
+        index = np.flatnonzero(here)
         if len(index):
             yield shard, batch.take(index)
 

@@ -32,7 +32,8 @@ class Manifest:
     ``epoch`` is the turn of the process that wrote it, ``offsets`` the digest of Spark's offsets of
     the batch, ``inputs`` what each stream brought: rows, the sum of their hashes, and of which
     columns; ``contents`` is the same for the tables that the batch read.  ``catalog`` is the place
-    of a file that tells readers what is declared; empty where nobody wrote one.
+    of a file that tells readers what is declared; empty where nobody wrote one.  ``hot`` are the
+    keys of joins that are split from the next batch on, by the inputs of the join.
     """
 
     batch: int = -1
@@ -51,6 +52,7 @@ class Manifest:
     results: list[dict[str, Any]] = field(default_factory=list)
     rejects: list[dict[str, Any]] = field(default_factory=list)
     catalog: dict[str, Any] = field(default_factory=dict)
+    hot: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def files(self) -> set[str]:
         """Return the names of all segment files that this manifest needs."""

@@ -30,7 +30,8 @@ class Hot:
     def __str__(self) -> str:
         return (
             f"hot: shard {self.shard} gets {self.share:.0%} of the rows of {self.operator} "
-            f"by {self.by}; for a join, the setting join.split lets several shards share a key"
+            f"by {self.by}; for a join whose hot keys are not split while running (EXPLAIN says "
+            f"so), the setting join.split lets several shards share every key"
         )
 
 

@@ -30,6 +30,8 @@ from penstock.encoding import Declared
 from penstock.errors import StateError
 from penstock.model import MIN_TIME
 from penstock.optimizer import optimize_alone, shared_digests
+from penstock.physical.heat import Heat, Reached
+from penstock.physical.hot import SplitKeys, routes, split_keys
 from penstock.physical.multiway import measured
 from penstock.physical.packing import Progress
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report
@@ -115,6 +117,7 @@ class Pipeline:
         self._heard_at: dict[str, float] = {}
         self._backlogs: dict[str, Backlog] = {}
         self.metrics = Metrics()
+        self._heat = Heat()
         self.admission = Admission(
             self.folder, self.config["batch.seconds"], self.config["batch.rows"]
         )
@@ -326,6 +329,11 @@ class Pipeline:
         whole = self.last_plan
         return [] if whole is None else self.metrics.hot_shards(whole, self.shards)
 
+    def split_keys(self) -> list[SplitKeys]:
+        """Return how many keys, or cells, of which joins are split now."""
+        whole = self.last_plan
+        return [] if whole is None else split_keys(whole, self.manifest.hot)
+
     def failure(self) -> BaseException | None:
         """Return what ended the Spark query, if it failed."""
         if self.error is not None:
@@ -452,6 +460,7 @@ class Pipeline:
             idle,
             failpoints.orders(),
             str(self.spark.sparkContext.master).startswith("local"),
+            routes(plan, before.hot, self._searching),
         )
         frame = push_down(frame, plan, job.streams)
         packed = frame.mapInArrow(pack_task(job), SPARK_SCHEMA)
@@ -462,6 +471,11 @@ class Pipeline:
             packed = packed.repartitionById(self.shards, F.col("shard"))
             packed = packed.mapInArrow(stage_task(job, stage), SPARK_SCHEMA)
         return self._manifest_of(batch, plan, self._reports(packed), idle)
+
+    @property
+    def _searching(self) -> bool:
+        """Whether hot keys of joins are looked for, to split them."""
+        return bool(self.config["join.split"] == 0) and self.shards > 1
 
     def _settings_now(self) -> dict[str, Any]:
         """Return the settings of a batch: strategies that follow the load are decided here.
@@ -517,6 +531,7 @@ class Pipeline:
             states=[{} for _ in range(self.shards)],
         )
         fresh: dict[str, int] = {}
+        counted: dict[int, dict[str, Any]] = {}
         for content in reports:
             if content["kind"] == "table":
                 continue
@@ -528,6 +543,7 @@ class Pipeline:
                 fresh[name] = Progress.of(content["progress"]).heartbeat(slack)
                 manifest.rejects += content["rejects"]
                 manifest.inputs[name] = content["input"]
+                counted |= {int(channel): told for channel, told in content["counted"].items()}
                 self._heard_at[name] = time.monotonic()
             else:
                 manifest.states[content["shard"]] |= content["states"]
@@ -540,6 +556,13 @@ class Pipeline:
             if name in idle and name not in fresh:
                 passed = replace(Progress.of(progress.get(name)), floor=beat)
                 progress[name] = passed.describe()
+        reached = {}
+        for name in self._opened:
+            come = Progress.of(progress.get(name))
+            reached[name] = Reached(come.max_time, come.heartbeat(self.streams[name].slack))
+        manifest.hot = self._heat.turn(
+            plan, before.hot, counted, reached, self.shards, self._searching
+        )
         return manifest
 
 

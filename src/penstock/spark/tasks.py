@@ -7,7 +7,7 @@ ships; nothing of it is read back from files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from penstock.config import Config
 from penstock.errors import DataError
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import Mask, one_array, to_mask
+from penstock.physical.hot import Route
 from penstock.physical.packing import Packer, Progress
 from penstock.physical.parcels import Parcel, from_batches, report, to_batches
 from penstock.physical.plan import PhysicalPlan
@@ -42,7 +43,8 @@ Part = tuple[int, Slice, Mask | None]
 class Job:
     """One micro-batch as its tasks see it.
 
-    ``one_machine``: all tasks run on one, so rows need not travel through Spark.
+    ``one_machine``: all tasks run on one, so rows need not travel through Spark.  ``routes``: where
+    rows of hot keys go, by channel.
     """
 
     batch: int
@@ -56,6 +58,7 @@ class Job:
     idle: frozenset[str]
     failures: str = ""
     one_machine: bool = False
+    routes: dict[int, Route] = field(default_factory=dict)
 
 
 class Fingerprint:
@@ -192,6 +195,7 @@ def _pack_stream(
         Progress.of(job.progress.get(stream.name)),
         Config(job.settings),
         job.shards,
+        job.routes,
     )
     rejects: list[dict[str, Any]] = []
     rejected = 0
@@ -220,6 +224,7 @@ def _pack_stream(
             "rejects": rejects,
             "input": fingerprint.describe(),
             "reached": None if native else _reached(rows),
+            "counted": packer.counted(),
         }
     )
 

@@ -19,6 +19,8 @@ from penstock.algebra import Node
 from penstock.config import Config
 from penstock.model import MIN_TIME, Batch, Schema
 from penstock.optimizer import optimize
+from penstock.physical.heat import Heat, Reached
+from penstock.physical.hot import routes
 from penstock.physical.packing import Packer, Progress, TablePacker
 from penstock.physical.parcels import REPORT_STAGE, Parcel, read_report
 from penstock.physical.plan import PhysicalPlan
@@ -34,8 +36,9 @@ class LocalEngine:
     """The plan of some queries, run in this process. State lives in memory between batches.
 
     ``slack`` is that of all streams, or of each by name.  Tables are packed in chunks of
-    ``table_rows`` rows.  `answers` are rows ``(values, start, end)`` as they left, `views` whole
-    snapshots, and ``as_of`` says of which instant; `late` are rows that came too late.
+    ``table_rows`` rows.  ``heat`` decides which keys of joins are split; `hot` are those that are.
+    `answers` are rows ``(values, start, end)`` as they left, `views` whole snapshots, and ``as_of``
+    says of which instant; `late` are rows that came too late.
     """
 
     def __init__(
@@ -48,8 +51,11 @@ class LocalEngine:
         slack: int | Mapping[str, int] = 0,
         mode: str = "intervals",
         table_rows: int = 1 << 18,
+        heat: Heat | None = None,
     ) -> None:
         self.config = Config(settings)
+        self.heat = heat or Heat()
+        self.hot: dict[str, dict[str, Any]] = {}
         self._chunk = table_rows
         self.shards = shards
         self.slack = slack
@@ -108,10 +114,20 @@ class LocalEngine:
         ``final`` ends all streams, or those named; ``floors`` are heartbeats that hold after it.
         """
         parcels = self._pack_tables()
+        searching = self.config["join.split"] == 0 and self.shards > 1
+        ways = routes(self.plan, self.hot, searching)
+        counted: dict[int, dict[str, Any]] = {}
         for name, scan in self.streams.items():
             slack = self._slack(name)
             packer = Packer(
-                self.plan, name, scan.time, slack, self.progress[name], self.config, self.shards
+                self.plan,
+                name,
+                scan.time,
+                slack,
+                self.progress[name],
+                self.config,
+                self.shards,
+                ways,
             )
             late = packer.add(to_table(scan.schema, rows.get(name, ())))
             self.late[name] += [tuple(r.values()) for r in late.to_pylist()]
@@ -120,6 +136,7 @@ class LocalEngine:
             ends = final if isinstance(final, bool) else name in final
             self.progress[name] = packer.finish(ends or packer.progress.final)
             parcels += packer.parcels()
+            counted |= packer.counted()
         beats = {name: self.heartbeat(name) for name in self.streams}
         times = {name: p.max_time for name, p in self.progress.items()}
         for stage in range(self.plan.stages):
@@ -141,6 +158,8 @@ class LocalEngine:
                 )
             parcels = passed
         self._take_reports(parcels)
+        reached = {name: Reached(times[name], beats[name]) for name in self.streams}
+        self.hot = self.heat.turn(self.plan, self.hot, counted, reached, self.shards, searching)
         self._number += 1
 
     def _slack(self, stream: str) -> int:
