@@ -11,13 +11,16 @@ from pyspark.sql import SparkSession
 from benchmarks.harness import SCHEMA, Columns, Measure, folder, medians, run_penstock, write_stream
 
 _KEYS = 10_000
-_HOT = 0.3
-"""The part of the left rows that have one key."""
+_HOT = (0.3, 0.002)
+"""The parts of the left and of the right rows that have one key: it makes most of the results."""
 
 
-def _skewed(random: np.random.Generator, count: int) -> Columns:
-    keys = np.where(random.random(count) < _HOT, 7, random.integers(0, _KEYS, count))
-    return {"k": keys, "v": random.random(count)}
+def _skewed(part: float) -> Callable[[np.random.Generator, int], Columns]:
+    def make(random: np.random.Generator, count: int) -> Columns:
+        keys = np.where(random.random(count) < part, -7, random.integers(0, _KEYS, count))
+        return {"k": keys, "v": random.random(count)}
+
+    return make
 
 
 def _script(base: Path) -> str:
@@ -33,10 +36,11 @@ def _script(base: Path) -> str:
 def skew(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
     """Rows per second with join.split=0 against join.split=1, with a hot key and without."""
     found = []
-    for what, keys in ((f"{_HOT:.0%} of the left rows have one key", _skewed), ("no skew", _KEYS)):
+    skewed = f"one key has {_HOT[0]:.0%} of the left rows and {_HOT[1]:.1%} of the right ones"
+    for what, parts in ((skewed, _HOT), ("no skew", (0.0, 0.0))):
         with folder() as base:
-            write_stream(base / "a", rows, keys, 10_000, 1)
-            write_stream(base / "b", rows, _KEYS, 10_000, 2)
+            for name, part, seed in (("a", parts[0], 1), ("b", parts[1], 2)):
+                write_stream(base / name, rows, _skewed(part), 10_000, seed)
             made: dict[int, int] = {}
 
             def side(split: int, base: Path = base, made: dict[int, int] = made) -> float:
@@ -52,6 +56,7 @@ def skew(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:
         if made[0] != made[1]:
             raise AssertionError(f"both must give the same answers, got {made[0]} and {made[1]}")
         ratio = rates["split"] / rates["not split"]
-        parts = {f"{name}, rows/s": rate for name, rate in rates.items()}
-        found.append(Measure(f"hot keys split, {what}", ratio, None, "above", parts))
+        measured: dict[str, float] = {f"{name}, rows/s": rate for name, rate in rates.items()}
+        measured["results"] = made[0]
+        found.append(Measure(f"hot keys split, {what}", ratio, None, "above", measured))
     return found
