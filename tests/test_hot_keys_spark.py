@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.errors import StateError
+from penstock.runs import failpoints
 from penstock.session import Session
 from penstock.spark.metrics import Metrics
 from tests.test_pipeline_life import committed, wait_for
@@ -98,6 +100,39 @@ def test_a_skewed_join(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert loads[0][-1] > 0.55 * sum(loads[0])  # half of the rows and a quarter of the others
     for rows in loads[len(loads) // 2 :]:
         assert rows[-1] < 0.3 * sum(rows), loads
+    answers = [(row[0][0], row[0][1]) for row in committed(tmp_path / "out", "q")]
+    assert len(answers) == len(set(answers))
+    assert set(answers) == partners(left, right)
+
+
+@pytest.mark.spark
+def test_split_keys_through_crashes(spark: Any, tmp_path: Path) -> None:
+    left = write(tmp_path / "l.csv", 12_000, 10, 0.5, 1)
+    right = write(tmp_path / "r.csv", 4_000, 3, 0.002, 2)
+    script = SCRIPT.format(tmp_path, REACH)
+    settings = {"shards": SHARDS, "batch.rows": 700, "batch.seconds": 0, "merge.strategy": "always"}
+    splits = []
+
+    def attempt(fail: str) -> None:
+        failpoints.arm(fail)
+        folder = tmp_path / "checkpoint"
+        try:
+            with Session(spark, checkpoint=folder, settings=settings, autostart=False) as session:
+                session.sql(script)
+                session.pipeline._heat.few = 1000
+                session.start()
+                assert session.await_end(timeout=200)
+        finally:
+            failpoints.arm("")
+            splits.append(sum(len(hot["splits"]) for hot in session.pipeline.manifest.hot.values()))
+
+    points = ["offsets-read", "manifest-temp", "manifest-renamed", "sink-before", "before-return"]
+    for point in points:
+        with pytest.raises(StateError, match=f"failure point {point} was told"):
+            attempt(f"{point}=raise@3")
+    attempt("run-written=kill@5,tasks-done=kill@9")
+    assert splits[-1] == 1
+    assert splits.index(1) < len(points)  # some crashes came when a key was split
     answers = [(row[0][0], row[0][1]) for row in committed(tmp_path / "out", "q")]
     assert len(answers) == len(set(answers))
     assert set(answers) == partners(left, right)

@@ -262,15 +262,7 @@ class JoinOperator(SlicedOperator):
         if len(told):
             end, holder = applied(told, end, holder)
         rows = Batch(rows.columns, rows.start, end, holder).drop_ghosts()
-        keys = [one_array(evaluate(key, rows.columns, len(rows))) for key in self._keys[port]]
-        usable: Mask | None = None
-        for column in keys:
-            if column.null_count:
-                valid = to_mask(column.is_valid())
-                usable = valid if usable is None else usable & valid
-        if usable is not None:
-            rows = rows.take(usable)
-            keys = [column.filter(pa.array(usable)) for column in keys]
+        rows, keys = with_keys(rows, self._keys[port])
         return self._sides[port].sort(rows, *self._layout.place(keys, len(rows)))
 
     def _results(
@@ -362,3 +354,16 @@ def _family(kind: pa.DataType) -> str:
     if pa.types.is_floating(kind):
         return "float"
     return "integer" if pa.types.is_integer(kind) else str(kind)
+
+
+def with_keys(rows: Batch, keys: Sequence[Expr]) -> tuple[Batch, list[pa.Array]]:
+    """Return the rows none of whose keys is null, and their keys: a null has no partners."""
+    columns = [one_array(evaluate(key, rows.columns, len(rows))) for key in keys]
+    usable: Mask | None = None
+    for column in columns:
+        if column.null_count:
+            valid = to_mask(column.is_valid())
+            usable = valid if usable is None else usable & valid
+    if usable is None:
+        return rows, columns
+    return rows.take(usable), [column.filter(pa.array(usable)) for column in columns]

@@ -41,8 +41,9 @@ from penstock.kernels.codes import F64, numbers
 from penstock.kernels.layouts import layout_of
 from penstock.kernels.places import EQUAL, Overlap
 from penstock.kernels.probe_orders import Orders, mask_of
-from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_mask
+from penstock.model import I64, INF, Batch, Ends, one_array
 from penstock.operators.base import SlicedOperator
+from penstock.operators.join import with_keys
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
@@ -218,15 +219,7 @@ class MultiJoinOperator(SlicedOperator):
         """Return the new rows that can meet anything, with what was told about them applied."""
         end, holder = applied(self._told, rows.end, rows.holder)
         rows = Batch(rows.columns, rows.start, end, holder).drop_ghosts()
-        keys = [one_array(evaluate(e, rows.columns, len(rows))) for e in self._coordinates[port]]
-        usable: Mask | None = None
-        for column in keys:
-            if column.null_count:
-                valid = to_mask(column.is_valid())
-                usable = valid if usable is None else usable & valid
-        if usable is not None:
-            rows = rows.take(usable)
-            keys = [column.filter(pa.array(usable)) for column in keys]
+        rows, keys = with_keys(rows, self._coordinates[port])
         return self._sides[port].sort(rows, *self._layout.place(keys, len(rows)))
 
     # ---- what to do: from measurements
