@@ -37,6 +37,7 @@ chaos: setup  ## kill a run at every point and at random, and check what it left
 
 docs: setup  ## regenerate the generated pages and the pictures of docs/
 	$(PYTHON) docs/make_configuration.py
+	$(PYTHON) docs/make_papers.py
 	$(PYTHON) -c "from penstock.expr.functions import document; print(document(), end='')" > docs/functions.md
 	$(PYTHON) docs/make_pictures.py
 
@@ -50,6 +51,7 @@ bench-flink: setup  ## make .venv-flink, which the benchmark against Flink needs
 bench-papers: setup  ## run the experiments of the papers (a few minutes)
 	.venv/bin/penstock bench tpmj --raw docs/papers-joins.json --plot docs/papers-joins.png
 	.venv/bin/penstock bench lifetimes --raw docs/papers-lifetimes.json --plot docs/papers-lifetimes.png
+	$(PYTHON) docs/make_papers.py
 
 clean:  ## remove everything that was made, .venv too
 	rm -rf .venv .venv-flink build dist demo-output spark-warehouse metastore_db derby.log

@@ -38,6 +38,11 @@ def test_configuration_page_is_up_to_date() -> None:
     assert made == (ROOT / "docs/configuration.md").read_text(), "run `make docs`"
 
 
+def test_the_tables_of_papers_are_up_to_date() -> None:
+    made = load("docs/make_papers.py").page()
+    assert made == (ROOT / "docs/papers.md").read_text(), "run `make docs`"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)

@@ -21,7 +21,22 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import Config
-from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends, Heartbeat, Message, told_by
+from penstock.expr.arrow import evaluate
+from penstock.expr.nodes import Expr
+from penstock.model import (
+    I64,
+    INF,
+    MIN_TIME,
+    Batch,
+    Deaths,
+    Ends,
+    Heartbeat,
+    Mask,
+    Message,
+    one_array,
+    to_mask,
+    told_by,
+)
 from penstock.runs.lifetimes import ORIGIN
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
@@ -237,3 +252,16 @@ def few(parts: list[Batch]) -> list[Batch]:
     if len(parts) < 2 or sum(map(len, parts)) >= _LARGE * len(parts):
         return parts
     return [Batch.concat(parts)]
+
+
+def with_keys(rows: Batch, keys: Sequence[Expr]) -> tuple[Batch, list[pa.Array]]:
+    """Return the rows none of whose keys is null, and their keys: a null has no partners."""
+    columns = [one_array(evaluate(key, rows.columns, len(rows))) for key in keys]
+    usable: Mask | None = None
+    for column in columns:
+        if column.null_count:
+            valid = to_mask(column.is_valid())
+            usable = valid if usable is None else usable & valid
+    if usable is None:
+        return rows, columns
+    return rows.take(usable), [column.filter(pa.array(usable)) for column in columns]

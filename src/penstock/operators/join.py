@@ -43,13 +43,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InternalError
-from penstock.expr.arrow import evaluate, evaluate_mask
+from penstock.expr.arrow import evaluate_mask
 from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.layouts import layout_of
 from penstock.kernels.places import EQUAL, Equal, EqualBand, Place
 from penstock.kernels.sorting import order_of_numbers
-from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array, to_mask
-from penstock.operators.base import SlicedOperator
+from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array
+from penstock.operators.base import SlicedOperator, with_keys
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
@@ -354,16 +354,3 @@ def _family(kind: pa.DataType) -> str:
     if pa.types.is_floating(kind):
         return "float"
     return "integer" if pa.types.is_integer(kind) else str(kind)
-
-
-def with_keys(rows: Batch, keys: Sequence[Expr]) -> tuple[Batch, list[pa.Array]]:
-    """Return the rows none of whose keys is null, and their keys: a null has no partners."""
-    columns = [one_array(evaluate(key, rows.columns, len(rows))) for key in keys]
-    usable: Mask | None = None
-    for column in columns:
-        if column.null_count:
-            valid = to_mask(column.is_valid())
-            usable = valid if usable is None else usable & valid
-    if usable is None:
-        return rows, columns
-    return rows.take(usable), [column.filter(pa.array(usable)) for column in columns]

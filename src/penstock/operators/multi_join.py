@@ -42,8 +42,7 @@ from penstock.kernels.layouts import layout_of
 from penstock.kernels.places import EQUAL, Overlap
 from penstock.kernels.probe_orders import Orders, mask_of
 from penstock.model import I64, INF, Batch, Ends, one_array
-from penstock.operators.base import SlicedOperator
-from penstock.operators.join import with_keys
+from penstock.operators.base import SlicedOperator, with_keys
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
