@@ -268,20 +268,26 @@ class JoinOperator(SlicedOperator):
     def _results(
         self, left: Piece, in_left: I64, right: Piece, in_right: I64, told: Ends, until: int
     ) -> Iterator[Batch]:
-        """Make result rows of pairs of positions."""
+        """Make result rows of pairs of positions.
+
+        Where all ends are known, the pairs overlap, and the residual is tested first.
+        """
+        known = not (left.stats["open"] or right.stats["open"])
+        if known and self._residual is not None:
+            passed = np.flatnonzero(self._test(left, in_left, right, in_right))
+            in_left, in_right = in_left[passed], in_right[passed]
+            if len(passed) == 0:
+                return
         left_end, left_holder = self._ends_of(0, left, in_left, told)
         right_end, right_holder = self._ends_of(1, right, in_right, told)
         start = self._starts(left, in_left, right, in_right)
         end = np.minimum(left_end, right_end)
         keep: Mask | None = None
-        if left_holder is not None or right_holder is not None:
+        if not known:
             keep = start < end
-        if self._residual is not None:
-            if keep is not None and not keep.all():
+            if self._residual is not None:
                 at = np.flatnonzero(keep)
                 keep[at] = self._test(left, in_left[at], right, in_right[at])
-            else:
-                keep = self._test(left, in_left, right, in_right)
         if keep is not None and not keep.all():
             in_left, in_right, start, end = in_left[keep], in_right[keep], start[keep], end[keep]
             left_holder = None if left_holder is None else left_holder[keep]
