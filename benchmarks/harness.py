@@ -281,7 +281,9 @@ def draw(raw: Path, picture: Path) -> None:
     axes.set_yticks(range(len(names)), labels, fontsize=8)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g} x")
-    axes.set_xlabel("ratio, both sides measured in one run; the black line is the bar")
+    label = "ratio, both sides measured in one run; the black line is the bar"
+    figure.supxlabel(label, fontsize=10)
+    axes.set_ylim(-0.7, len(names) - 0.3)
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     picture.parent.mkdir(parents=True, exist_ok=True)
