@@ -43,6 +43,7 @@ from benchmarks.harness import (
     spark_session,
     write_stream,
 )
+from benchmarks.jobs import started
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import one_array
 
@@ -164,23 +165,8 @@ class _Side:
 def _side(base: Path, seconds: int, budget: int) -> Iterator[_Side]:
     log = base / f"{seconds}-{budget}.log"
     command = [sys.executable, "-m", "benchmarks.beyond_memory", base, seconds, budget]
-    with open(log, "w") as errors:
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        try:
-            yield _Side(process, log)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with started(command, log) as process:
+        yield _Side(process, log)
 
 
 def _serve(base: Path, seconds: int, budget: int) -> None:

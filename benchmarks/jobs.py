@@ -32,13 +32,13 @@ class Job:
 
 
 @contextmanager
-def running(
+def started(
     command: Sequence[object],
     log: Path,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
-) -> Iterator[Job]:
-    """Start a side; it ends when its standard input does."""
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that ends when its standard input does; its errors go to ``log``."""
     with open(log, "w") as errors:
         process = subprocess.Popen(
             [str(part) for part in command],
@@ -50,11 +50,23 @@ def running(
             cwd=folder,
         )
         try:
-            yield Job(process, log)
+            yield process
         finally:
             assert process.stdin is not None
             process.stdin.close()
             try:
-                process.wait(30)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+@contextmanager
+def running(
+    command: Sequence[object],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Iterator[Job]:
+    """Start a side."""
+    with started(command, log, environment, folder) as process:
+        yield Job(process, log)

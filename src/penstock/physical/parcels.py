@@ -129,15 +129,24 @@ def split(
             yield shard, batch
         return
     keys = [batch.columns[k] for k in exchange.keys]
-    if route is not None and route.layers:
-        yield from _routed(batch, keys, exchange, shards, route)
-        return
+    splits = route if route is not None and route.layers else None
     if isinstance(exchange, Cells) and exchange.below:
-        touched = reached(keys, exchange.widths, exchange.below, exchange.above, len(batch), shards)
+        touched = reached(
+            keys,
+            exchange.widths,
+            exchange.below,
+            exchange.above,
+            len(batch),
+            shards,
+            None if splits is None else lambda cells: splits.copies(cells.high, batch.start),
+        )
         for shard in range(shards):
             index = np.flatnonzero(touched[:, shard])
             if len(index):
                 yield shard, batch.take(index)
+        return
+    if splits is not None:
+        yield from _routed(batch, keys, exchange, shards, splits)
         return
     if isinstance(exchange, Shared):
         yield from _shared(batch, keys, exchange, shards)
@@ -180,21 +189,6 @@ def _routed(
 ) -> Iterator[tuple[int, Batch]]:
     """Cut a batch where keys, or cells, are split while they are hot: see `physical.hot`."""
     rows = len(batch)
-    if isinstance(exchange, Cells) and exchange.below:
-        touched = reached(
-            keys,
-            exchange.widths,
-            exchange.below,
-            exchange.above,
-            rows,
-            shards,
-            lambda cells: route.copies(cells.high, batch.start),
-        )
-        for shard in range(shards):
-            index = np.flatnonzero(touched[:, shard])
-            if len(index):
-                yield shard, batch.take(index)
-        return
     if isinstance(exchange, Cells):
         found = cells_of(keys, exchange.widths, rows)
     else:
