@@ -1,6 +1,6 @@
 # Bare `make` lists the targets. Every target makes .venv first, where it needs it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fuzz plans golden chaos docs bench bench-flink bench-papers clean
+.PHONY: help setup demo test check fuzz plans poison golden chaos attack docs bench bench-flink bench-papers clean
 
 PYTHON := .venv/bin/python
 
@@ -29,11 +29,17 @@ fuzz: setup  ## new random examples against the oracle; EXAMPLES=200 per test
 plans: setup  ## random plans of every operator and window against the oracle; CASES=2000 FIRST=0
 	$(PYTHON) -m tests.random_plans --cases $(or $(CASES),2000) --first $(or $(FIRST),0)
 
+poison: setup  ## damaged files of every format against plain readers; CASES=10000 FIRST=0
+	$(PYTHON) -m tests.readers_fuzz --cases $(or $(CASES),10000) --first $(or $(FIRST),0)
+
 golden: setup  ## rewrite the expected answers in tests/golden (look at the difference!)
 	$(PYTHON) -m tests.golden_runner --rewrite
 
 chaos: setup  ## kill a run at every point and at random, and check what it left; ROUNDS=50 SEED=
 	$(PYTHON) -m tests.chaos $(or $(ROUNDS),50) $(SEED)
+
+attack: setup  ## damage every kind of file of a checkpoint and its sinks, in every way; ONLY=epoch
+	$(PYTHON) -m tests.attack $(ONLY)
 
 docs: setup  ## regenerate the generated pages and the pictures of docs/
 	$(PYTHON) docs/make_configuration.py

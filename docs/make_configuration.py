@@ -39,6 +39,7 @@ KINDS = {
     "str": "text",
     "bytes": "size: `64m`, `2g`",
     "seconds": "time: `100ms`, `5s`, `2m`",
+    "memory": "text",
 }
 
 

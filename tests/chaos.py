@@ -20,6 +20,7 @@ from rich.progress import Progress
 
 from penstock.runs.failpoints import POINTS
 from tests.crashes import Scenario
+from tests.postgres import PostgresServer
 
 WORKER_POINTS = ("run-written", "run-synced", "tasks-done", "merge-before-manifest")
 ROUNDS = 50
@@ -41,9 +42,15 @@ def orders(dice: random.Random) -> list[str]:
 
 
 class Chaos:
-    """A chain of runs on one checkpoint after another."""
+    """A chain of runs on one checkpoint after another.
 
-    def __init__(self, seed: int) -> None:
+    ``delays`` are the least and most seconds from a start to a kill at random.
+    """
+
+    delays = (2.0, 25.0)
+
+    def __init__(self, seed: int, server: PostgresServer | None = None) -> None:
+        self.server = server
         self.dice = random.Random(seed)
         self.root = Path(tempfile.mkdtemp(prefix="penstock-chaos-"))
         self.counts: Counter[str] = Counter()
@@ -57,7 +64,9 @@ class Chaos:
                 "merge.strategy": self.dice.choice(["greedy", "always"]),
                 "lifetime": ("direct", "negative")[self.counts["runs"] % 2],
             }
-            self._scenario = Scenario.make(folder, self.dice.choice([60, 120]), _SLOW, **settings)
+            url = None if self.server is None else self.server.new_database()
+            rows = self.dice.choice([60, 120])
+            self._scenario = Scenario.make(folder, rows, _SLOW, postgres=url, **settings)
             self.counts["runs"] += 1
         return self._scenario
 
@@ -69,7 +78,7 @@ class Chaos:
     def at_random(self) -> None:
         """Kill a run at a random instant after its start."""
         process = self.scenario().start()
-        delay = self.dice.uniform(2, 25)
+        delay = self.dice.uniform(*self.delays)
         deadline = time.monotonic() + delay
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -102,7 +111,8 @@ def main() -> None:
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(2**32)
     console = Console()
     console.print(f"chaos: {rounds} rounds, seed {seed}")
-    chaos = Chaos(seed)
+    server = PostgresServer()
+    chaos = Chaos(seed, server)
     walk = orders(chaos.dice)
     done = 0
     try:
@@ -124,6 +134,8 @@ def main() -> None:
     except BaseException:
         console.print(f"failed in round {done + 1}: seed {seed}, files kept in {chaos.root}")
         raise
+    finally:
+        server.remove()
     shutil.rmtree(chaos.root)
     console.print(
         f"{chaos.counts['killed']} processes killed, {chaos.counts['checked']} runs compared with "

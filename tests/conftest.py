@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.engine import unzipped_pyspark
+    from penstock.spark.engine import temporary_settings, unzipped_pyspark
 
     # Spark's Python workers must run this interpreter; pyspark asks only the environment for it.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -39,6 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
         "spark.sql.streaming.offsetLog.formatVersion": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        **temporary_settings(),
     }
     builder = SparkSession.builder.master("local[2,4]").appName("penstock-tests")
     for name, value in options.items():

@@ -16,7 +16,8 @@ from penstock.checkpoints import open_checkpoint
 from penstock.model import INF
 from penstock.reference import Inputs, relation, snapshot_at
 from penstock.reference_expr import canonical
-from penstock.runs.manifest import Checkpoint
+from penstock.runs.checkpoint import Checkpoint
+from penstock.runs.manifest import batches_in
 from penstock.session import Session
 from penstock.spark.sinks import read_committed
 from tests.comparison import check_answer, same_bag
@@ -50,6 +51,18 @@ TABLES = {
     "told": ("log", "SELECT k, x FROM r [ROWS 3]"),
 }
 """Queries whose answers are kept in tables of a database, and how."""
+FORMATS = {"totals": "csv", "others": "parquet", "pairs": "parquet"}
+"""The queries whose answers are not in lines of JSON."""
+
+SHOWN = {"shown": "SELECT k, MIN(x) AS least FROM s [RANGE 9] GROUP BY k"}
+"""Queries whose answers are files that hold the newest snapshot."""
+
+FAR = {
+    "far_held": ("view", "SELECT k, COUNT(*) AS n FROM r [ROWS 5] GROUP BY k"),
+    "far_told": ("log", "SELECT b, x FROM q [ROWS 3]"),
+}
+"""Queries whose answers are kept in PostgreSQL, where there is one."""
+
 VIEWS = {
     "newest": "SELECT k, x FROM s [ROWS 3]",
     "summed": "SELECT k, COUNT(*) AS n FROM s [RANGE 9] GROUP BY k",
@@ -66,28 +79,48 @@ class Scenario:
     world: World
     script: str
     settings: dict[str, object]
+    postgres: str | None = None
 
     @staticmethod
-    def make(folder: Path, rows: int = 60, options: str = "", **settings: object) -> Scenario:
-        """Write the files of a scenario."""
+    def make(
+        folder: Path,
+        rows: int = 60,
+        options: str = "",
+        postgres: str | None = None,
+        **settings: object,
+    ) -> Scenario:
+        """Write the files of a scenario; ``postgres`` is the address of an empty database."""
         folder.mkdir(parents=True, exist_ok=True)
         world = make_world(folder, rows)
         declared = world.declarations("LATE INTO late")
         declared = declared.replace("null 'NULL'", f"null 'NULL'{options}")
         lines = [f"CREATE SINK late USING jsonl OPTIONS (path '{folder}/late');", declared]
         for name, text in QUERIES.items():
-            lines.append(f"CREATE SINK {name} USING jsonl OPTIONS (path '{folder}/{name}');")
+            format = FORMATS.get(name, "jsonl")
+            lines.append(f"CREATE SINK {name} USING {format} OPTIONS (path '{folder}/{name}');")
+            lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
+        for name, text in SHOWN.items():
+            options = f"path '{folder}/{name}', changes 'view'"
+            lines.append(f"CREATE SINK {name} USING jsonl OPTIONS ({options});")
             lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
         for name, (changes, text) in TABLES.items():
             options = f"path '{folder}/answers.db', table '{name}', changes '{changes}'"
             lines.append(f"CREATE SINK {name} USING sqlite OPTIONS ({options});")
+            lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
+        for name, (changes, text) in FAR.items() if postgres else ():
+            options = f"url '{postgres}', table '{name}', changes '{changes}'"
+            lines.append(f"CREATE SINK {name} USING postgresql OPTIONS ({options});")
             lines.append(f"CREATE QUERY {name} INTO {name} AS {text};")
         for name, text in VIEWS.items():
             lines.append(f"CREATE MATERIALIZED VIEW {name} KEEP {KEEP} AS {text};")
         script = "\n".join(lines)
         (folder / "script.sql").write_text(script)
         return Scenario(
-            folder, world, script, {"batch.rows": 10, "shards": 2, "trigger": "10ms"} | settings
+            folder,
+            world,
+            script,
+            {"batch.rows": 10, "shards": 2, "trigger": "10ms"} | settings,
+            postgres,
         )
 
     @property
@@ -119,7 +152,7 @@ class Scenario:
 
     def batch(self) -> int:
         """Return the number of the last committed batch."""
-        return max((int(p.stem) for p in (self.checkpoint / "manifest").glob("*.json")), default=-1)
+        return max(batches_in(self.checkpoint / "manifest"), default=-1)
 
     def check(self) -> None:
         """Check that nothing is lost, nothing came twice, and no garbage is left."""
@@ -127,9 +160,15 @@ class Scenario:
             session.sql(self.script)
             plans = {handle.name: handle.definition.plan for handle in session.handles()}
         inputs = self.world.inputs()
+        near = Place("sqlite", str(self.folder / "answers.db"))
         for name in TABLES:
-            self.check_table(name, plans.pop(name))
+            self.check_table(near, TABLES[name][0], name, plans.pop(name))
+        for name in FAR if self.postgres else ():
+            far = Place("postgresql", self.postgres or "")
+            self.check_table(far, FAR[name][0], name, plans.pop(name))
         self.check_views({name: plans.pop(name) for name in VIEWS}, inputs)
+        for name in SHOWN:
+            self.check_shown(name, plans.pop(name), inputs)
         for name, plan in plans.items():
             rows = []
             for row in read_committed(self.folder / name):
@@ -139,6 +178,7 @@ class Scenario:
                 else:
                     end = INF if values[-1] is None else values[-1]
                     rows.append((tuple(values[:-2]), values[-2], end))
+            assert rows, f"{name} must have answers"
             check_answer(plan, rows, inputs)
         late: Counter[object] = Counter()
         for path in (self.folder / "late").glob("*.jsonl"):
@@ -149,14 +189,22 @@ class Scenario:
         assert late == Counter(expected)
         self.check_files()
 
-    def check_table(self, name: str, plan: Node) -> None:
+    def check_shown(self, name: str, plan: Node, inputs: Inputs) -> None:
+        """Check a file that holds the newest snapshot."""
+        marker = json.loads((self.folder / name / "_penstock.json").read_text())
+        as_of = marker["queries"][name]["as_of"]
+        rows = Counter(tuple(row.values()) for row in read_committed(self.folder / name))
+        assert rows
+        same_bag(rows, snapshot_at(relation(plan, inputs), as_of), as_of)
+
+    def check_table(self, place: Place, changes: str, name: str, plan: Node) -> None:
         """Check a table: a view is the snapshot of its instant, a log replays to every snapshot."""
-        place = Place("sqlite", str(self.folder / "answers.db"))
         steps = relation(plan, self.world.inputs())
-        if TABLES[name][0] == "view":
+        if changes == "view":
             batch, as_of = place.note(name)
             assert batch <= self.batch()
-            assert as_of == self.world.inputs().streams["s"][-1][1]
+            assert as_of is not None
+            assert place.rows(name)
             same_bag(place.rows(name), snapshot_at(steps, as_of), as_of)
             return
         counts: Counter[object] = Counter()
@@ -173,10 +221,13 @@ class Scenario:
         for name, plan in plans.items():
             last = view.query(f'SELECT * FROM "{name}"').valid_at
             assert isinstance(last, int)
+            seen = 0
             for time in range(last - KEEP, last + 1):
                 rows = view.query(f'SELECT * FROM "{name}" AS OF {time}').to_arrow().to_pylist()
                 found = Counter(tuple(map(canonical, row.values())) for row in rows)
+                seen += found.total()
                 same_bag(found, snapshot_at(relation(plan, inputs), time), time)
+            assert seen, f"{name} must hold something"
 
     def check_files(self) -> None:
         """Check that the checkpoint holds what its two newest manifests name, and no more."""
@@ -188,7 +239,7 @@ class Scenario:
         assert set(os.listdir(checkpoint.segments)) <= named
         assert not list((self.checkpoint / "manifest").glob("*.tmp"))
         checkpoint.check_files(latest)
-        checkpoint.check_offsets(latest)
+        checkpoint.log.check_offsets(latest)
         for progress in latest.progress.values():
             rows = progress["accepted"] + progress["late"] + progress["rejected"]
             assert rows == progress["position"]

@@ -54,15 +54,17 @@ class Place:
         schema: Schema,
         mode: str,
         query: str = "q",
-        run: Path | None = None,
+        run: str | None = None,
         timestamps: bool = False,
         **options: str,
     ) -> Sink:
         """Open a sink that fills a table."""
         given = options | ({"changes": "view"} if mode == "delta" else {})
-        return open_sink(
-            self.sink(table, **given), query, mode, schema, ledger=run, timestamps=timestamps
+        sink = open_sink(
+            self.sink(table, **given), query, mode, schema, run=run, timestamps=timestamps
         )
+        sink.begin()
+        return sink
 
     def connect(self) -> Any:
         """Return a connection of a reader."""
@@ -135,7 +137,7 @@ def publish_all(order: dict[str, Any], plan: Node, results: dict[str, list[Resul
     for mode, table in order["tables"].items():
         definition = place.sink(table, changes="view" if mode == "delta" else mode)
         assert delivery_mode(definition) == mode
-        sinks[mode] = place.open(table, plan.schema, mode, run=folder / "delivered")
+        sinks[mode] = place.open(table, plan.schema, mode, run="1")
     committed = folder / "committed"
     first = int(committed.read_text()) if committed.exists() else 0
     for batch in range(first, 1 + max(r.batch for some in results.values() for r in some)):

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.algebra import Node
 from penstock.physical.parcels import Parcel, read_report
+from penstock.runs.manifest import Manifest
 from penstock.spark.delivery import Outlet, outlet_result
 from penstock.spark.sinks import MemorySink, Result
 from penstock.testing import LocalEngine
@@ -47,4 +48,5 @@ class DeliveringEngine(LocalEngine):
             at = self._turn % len(found)
             found = [*found[at:], *found[:at]]
             tables: list[pa.Table] = [self._storage.read(part["place"]) for part in found]
-            self.results.append(outlet_result("q", self._published, self._outlet, found, tables))
+            told = Manifest(batch=self._published)
+            self.results.append(outlet_result("q", told, self._outlet, found, tables))

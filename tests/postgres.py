@@ -13,12 +13,14 @@ import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import psycopg
+from psycopg import sql
 
 USER, PASSWORD = "penstock", "open:sesame/@"
 VERSIONS = {16: "pginstall", 18: "pginstall18"}
@@ -94,7 +96,14 @@ class PostgresServer:
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def url(self, password: str | None = PASSWORD) -> str:
-        """Return the address of the server's database."""
+    def url(self, password: str | None = PASSWORD, database: str = "postgres") -> str:
+        """Return the address of a database of the server."""
         secret = "" if password is None else f":{quote(password, safe='')}"
-        return f"postgresql://{USER}{secret}@/postgres?host={quote(str(self.folder), safe='')}"
+        return f"postgresql://{USER}{secret}@/{database}?host={quote(str(self.folder), safe='')}"
+
+    def new_database(self) -> str:
+        """Make an empty database; return its address."""
+        name = f"d{uuid.uuid4().hex}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return self.url(database=name)

@@ -181,7 +181,7 @@ def check_outputs(script: Path, world: World) -> None:
 
 
 def manifests(script: Path) -> list[Path]:
-    return list((script.parent / "state" / "manifest").glob("*.json"))
+    return list((script.parent / "state" / "manifest").glob("0*.json"))
 
 
 def test_what_a_cluster_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ import pytest
 from penstock.errors import ConfigError, StateError
 from penstock.kernels.keys import sum_of_rows
 from penstock.runs import failpoints
-from penstock.runs.manifest import Checkpoint, Manifest
+from penstock.runs.checkpoint import Checkpoint
+from penstock.runs.manifest import Manifest
 from penstock.runs.segments import SegmentStorage, read_segment
 from penstock.session import Session
 from penstock.spark.failures import root_cause
@@ -69,6 +70,7 @@ def committed(folder: Path, batches: int = 2) -> tuple[Checkpoint, Path]:
     """Return a checkpoint with manifests, and the newest one's file."""
     checkpoint = Checkpoint(str(folder))
     checkpoint.lock()
+    checkpoint.open()
     for batch in range(batches):
         checkpoint.commit(Manifest(batch=batch, shards=1, states=[{}], numbers={"a": 1}))
     return checkpoint, folder / "manifest" / f"{batches - 1:010d}.json"
@@ -120,7 +122,7 @@ def test_whoever_lost_its_turn_cannot_commit(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"was taken by another one \(turn 2\)"):
         first.commit(Manifest(batch=2))
     with pytest.raises(StateError, match="turn 2"):
-        first.sweep(set())
+        first.sweep(set(), 2)
     assert first.read(2) is None
     second.commit(Manifest(batch=2))
     with pytest.raises(StateError, match="must be of an earlier turn than this process's, 1"):
@@ -148,7 +150,7 @@ def test_a_crash_between_writing_and_renaming_leaves_no_manifest(tmp_path: Path)
     assert latest is not None
     assert latest.batch == 1
     assert list((tmp_path / "manifest").glob("*.tmp"))
-    checkpoint.sweep(set())
+    checkpoint.sweep(set(), 1)
     assert not list((tmp_path / "manifest").glob("*.tmp"))
 
 

@@ -94,7 +94,7 @@ STATEMENTS: list[tuple[str, type[PenstockError], str]] = [
     (
         STREAM.format("replay OPTIONS (path '{folder}/bad.parquet')"),
         DataError,
-        "must be a Parquet file",
+        "must be a whole Parquet file",
     ),
     (
         "CREATE STREAM n (k STRING, y INT, t BIGINT) USING replay OPTIONS (path '{folder}/s.csv') "
@@ -315,7 +315,7 @@ def test_damaged_checkpoints(spark: Any, tmp_path: Path) -> None:
     manifests.mkdir(parents=True)
     for text, sentence in (
         ("{", "must be JSON"),
-        ('{"format": 99}', "must have format 2, got 99; it was made by another version"),
+        ('{"format": 99}', "must have format 3, got 99; it was made by another version"),
     ):
         (manifests / "0000000003.json").write_text(text)
         for _ in range(2):  # the lock is given back

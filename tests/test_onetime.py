@@ -589,7 +589,7 @@ def test_declarations_survive_without_their_secrets() -> None:
     found = declared_in(data)
     assert found.queries == plans
     assert found.catalog.views == catalog.views
-    assert found.catalog.tables["secret"].options == {"url": "jdbc:x"}
+    assert found.catalog.tables["secret"].options == {"url": "jdbc:x", "password": "***"}
     assert found.catalog.streams["s"] == catalog.streams["s"]
 
 

@@ -26,7 +26,8 @@ from penstock.optimizer import optimize
 from penstock.physical.planner import Query, plan
 from penstock.reference import Inputs, relation, snapshot_at
 from penstock.runs import segments
-from penstock.runs.manifest import Checkpoint, Manifest
+from penstock.runs.checkpoint import Checkpoint
+from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
 from penstock.runs.segments import SegmentStorage
 from penstock.testing import LocalEngine
@@ -75,6 +76,8 @@ class Writer(LocalEngine):
         running = {n: (p, MODES.get(n, "kept")) for n, p in plans.items()}
         self._declared = Declared(catalog, running)
         self._manifest = self.checkpoint.latest() or Manifest()
+        if self._manifest.batch < 0:
+            self.checkpoint.open()
         if self._manifest.batch >= 0:
             self._states = list(self._manifest.states)
         self.time = 0
@@ -107,7 +110,7 @@ class Writer(LocalEngine):
             catalog=self.checkpoint.store(file_name(data), data),
         )
         self.checkpoint.commit(self._manifest)
-        self.checkpoint.sweep(self._manifest.files() | before.files())
+        self.checkpoint.sweep(self._manifest.files() | before.files(), self._manifest.batch)
 
 
 @pytest.fixture

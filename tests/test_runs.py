@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from penstock.errors import StateError
 from penstock.kernels.keys import Keys, codes, hash_columns
 from penstock.model import INF, Batch, Ends
+from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
-from penstock.runs.manifest import Checkpoint, Manifest
+from penstock.runs.manifest import Manifest
 from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage, read_segment
 from penstock.runs.state import MemoryStorage, State
@@ -174,7 +175,7 @@ def test_a_damaged_segment_is_named(tmp_path):
 
 def test_the_newest_manifest_counts_and_garbage_is_swept(tmp_path):
     checkpoint = Checkpoint(str(tmp_path / "c"), retain=1)
-    assert checkpoint.latest() is None
+    assert checkpoint.open() == []
     storage = SegmentStorage(checkpoint.segments, "0-0")
     place = storage.write(pa.table({"x": [1]}))
     storage.close()
@@ -186,8 +187,9 @@ def test_the_newest_manifest_counts_and_garbage_is_swept(tmp_path):
     latest = checkpoint.latest()
     assert latest is not None
     assert latest.batch == 3
-    assert checkpoint.sweep(latest.files()) == 1
+    assert checkpoint.sweep(latest.files(), 3) == 1
     assert not garbage.exists()
+    assert (tmp_path / "c" / "trash" / "3" / "crashed.seg").read_bytes() == b"half"
     assert checkpoint.read(0) is None
     assert checkpoint.read(2) is not None
 

@@ -205,10 +205,10 @@ def test_queries_share_a_folder(tmp_path: Path) -> None:
 
 def test_unfinished_files_are_not_seen_and_swept(tmp_path: Path) -> None:
     definition = sink_def("jsonl", path=tmp_path)
-    open_sink(definition, "q", "stream", SCHEMA)
+    open_sink(definition, "q", "stream", SCHEMA).begin()
     (tmp_path / ".q-0000000000.jsonl.tmp").write_text('{"half')
     assert list(read_committed(tmp_path)) == []
-    open_sink(definition, "q", "stream", SCHEMA)
+    open_sink(definition, "q", "stream", SCHEMA).begin()
     assert os.listdir(tmp_path) == ["_penstock.json"]
 
 
@@ -229,7 +229,7 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
         (sink_def("jsonl"), SCHEMA, "stream", "must have a path"),
         (sink_def("jsonl", path="s3://bucket/x"), SCHEMA, "stream", "must be a local folder"),
     ]
-    open_sink(sink_def("jsonl", path=tmp_path / "ours"), "q", "stream", SCHEMA)
+    open_sink(sink_def("jsonl", path=tmp_path / "ours"), "q", "stream", SCHEMA).begin()
     for definition, schema, mode, message in cases:
         with pytest.raises(ConfigError, match=message):
             open_sink(definition, "q", mode, schema)
@@ -241,16 +241,18 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
 def test_another_run_does_not_mix_its_answers(tmp_path: Path) -> None:
     definition = sink_def("jsonl", path=tmp_path / "out")
     rows = [("a", 1.0, datetime(2024, 1, 1))]
-    first = open_sink(definition, "q", "stream", SCHEMA, ledger=tmp_path / "run1")
+    first = open_sink(definition, "q", "stream", SCHEMA, run="run1")
     first.publish(stream_result(5, rows))
-    open_sink(definition, "q", "stream", SCHEMA, ledger=tmp_path / "run1")
+    open_sink(definition, "q", "stream", SCHEMA, run="run1")
     with pytest.raises(ConfigError, match="checkpoint"):
-        open_sink(definition, "q", "stream", SCHEMA, ledger=tmp_path / "run2")
+        open_sink(definition, "q", "stream", SCHEMA, run="run2")
     replacing = sink_def("jsonl", path=tmp_path / "out", overwrite="true")
-    second = open_sink(replacing, "q", "stream", SCHEMA, ledger=tmp_path / "run2")
-    assert list(read_committed(tmp_path / "out")) == []
+    second = open_sink(replacing, "q", "stream", SCHEMA, run="run2")
+    second.begin()
+    assert [p.name for p in (tmp_path / "out").glob("q-*")] == ["q-0000000005.jsonl"]
     second.publish(stream_result(0, rows))
-    open_sink(replacing, "q", "stream", SCHEMA, ledger=tmp_path / "run2")
+    assert [p.name for p in (tmp_path / "out").glob("q-*")] == ["q-0000000000.jsonl"]
+    open_sink(replacing, "q", "stream", SCHEMA, run="run2")
     assert len(list(read_committed(tmp_path / "out"))) == 1
 
 

@@ -20,16 +20,16 @@ from pyspark.sql.types import StructType
 
 from penstock.catalog import StreamDef, TableDef
 from penstock.config import Config
-from penstock.errors import ConfigError, DataError
+from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
 from penstock.physical.parcels import Parcel
 from penstock.spark.failures import root_cause
 from penstock.spark.folders import FolderFiles, FolderPosition
 from penstock.spark.positions import Position, ReplayFiles
-from penstock.spark.readers import FOLDER_ORDINAL, arrival_order, read_native, read_slice
+from penstock.spark.readers import FOLDER_ORDINAL, arrival_order, lines, read_native, read_slice
 from penstock.spark.readers.base import from_json, open_input, to_json
-from penstock.spark.readers.lines import advance, blocks
+from penstock.spark.readers.lines import advance
 from penstock.spark.replay import DescriptorSource
 from penstock.spark.spool import Spool, SpoolFiles, SpoolPosition
 
@@ -141,7 +141,7 @@ def test_bytes_that_are_no_text_are_rejected(tmp_path: Path) -> None:
     file.write_bytes(HEADER.encode() + b"1,\xff\xfe,1,2024-01-01\n2,b,2,2024-01-01\n")
     (part,) = read_slice(stream(), str(file), 0, -1)
     assert part.table["sensor"].to_pylist() == [2]
-    assert part.rejected["reason"].to_pylist() == ["the column 'city' must be STRING"]
+    assert part.rejected["reason"].to_pylist() == ["a line must be UTF-8 text"]
 
 
 def test_nulls_empty_strings_and_nan(tmp_path: Path) -> None:
@@ -182,14 +182,15 @@ def test_slices_of_lines_join_to_the_whole(tmp_path: Path) -> None:
     assert found == list(range(1000))
 
 
-def test_blocks_end_at_line_ends(tmp_path: Path) -> None:
+def test_blocks_end_at_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 8)
     file = tmp_path / "x.csv"
     text = b"a\r\n" + b"b" * 50 + b"\n\n \t\r\nlast"
     file.write_bytes(text)
     with open_input(str(file)) as source:
-        found = list(blocks(source, 0, len(text), size=8))
+        found = list(lines.blocks(source, 0, len(text)))
     assert b"".join(block.data.to_pybytes() for block in found) == text
-    assert [line for block in found for line in block.text(np.arange(block.count)).to_pylist()] == [
+    assert [line for block in found for line in block.text(np.arange(block.count))] == [
         "a", "b" * 50, "", " \t", "last",
     ]  # fmt: skip
     assert [bool(b) for block in found for b in block.blank] == [False, False, True, True, False]
@@ -319,8 +320,8 @@ def test_unknown_extension_names_the_formats(tmp_path: Path) -> None:
         ReplayFiles(stream(NUMBERS, path=packed)).check()
     array = tmp_path / "x.json"
     array.write_text('[{"n": 1}]')
-    with pytest.raises(DataError, match="one JSON object per line"):
-        ReplayFiles(stream(NUMBERS, path=array)).check()
+    (part,) = read_slice(stream(NUMBERS, path=array), str(array), 0, -1)
+    assert "got an array; write each object on a line" in part.rejected["reason"][0].as_py()
     chosen = StreamDef("s", schema(NUMBERS), "replay", {"FORMAT": "csv"}, 1)
     assert rows_of(chosen, file) == [{"n": 1, "t": 1}]
 
@@ -435,10 +436,10 @@ def test_pushed_rows_come_back_in_order(tmp_path: Path) -> None:
     spool.push(pa.table({"n": [4], "t": [datetime(2024, 1, 4)]}).to_pandas())
     files = SpoolFiles(tmp_path / "spool")
     first = files.advance(SpoolPosition(), 2)
-    assert first == SpoolPosition(1, 2, False)
+    assert first == SpoolPosition(1, 2, False, first.chain)
     Spool(tmp_path / "spool", definition.schema).finish()
     last = files.advance(first, 100)
-    assert last == SpoolPosition(3, 4, True)
+    assert last == SpoolPosition(3, 4, True, last.chain)
     found = [*files.slices("s", SpoolPosition(), first), *files.slices("s", first, last)]
     assert [row[0] for row in read_all(definition, found)] == [1, 2, 3, 4]
     assert [row[2] for row in read_all(definition, found)] == [0, 1, 2, 3]
@@ -460,7 +461,7 @@ def test_pushed_rows_are_checked(tmp_path: Path) -> None:
     ]:
         with pytest.raises(DataError, match=message):
             spool.push(rows)
-    assert SpoolFiles(tmp_path).rows() == []
+    assert SpoolFiles(tmp_path).rows() == 0
 
 
 # On Spark
@@ -555,12 +556,13 @@ def test_changed_files_stop_a_restart(spark: Any, tmp_path: Path) -> None:
     definition = stream(NUMBERS, path=path)
     run = Run(spark, tmp_path / "checkpoint", Config({"batch.rows": 10}))
     with pytest.raises(Exception, match="stopped on purpose"):
-        run.start(definition, fail_at=1).awaitTermination(60)
+        run.start(definition, tmp_path / "list", fail_at=1).awaitTermination(60)
     numbers(path, 0, 29)
-    with pytest.raises(Exception, match="must stay as they were") as caught:
-        run.start(definition).awaitTermination(60)
+    with pytest.raises(Exception, match="must stay as it was") as caught:
+        run.start(definition, tmp_path / "list").awaitTermination(60)
     told = root_cause(caught.value)
     assert isinstance(told, DataError)
+    assert f"the file '{path}' of stream s" in str(told)
     assert str(told).endswith("start with a new checkpoint")
 
 
@@ -673,7 +675,7 @@ def test_a_watched_folder_is_cut_by_rows_files_and_bytes(tmp_path: Path) -> None
     assert [Path(p).stem for p in files.paths] == ["9", "8", "7", "6"]
     end, slices = files.advance(FolderPosition(), 15, most, most)
     assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("9", 0, 10, 0), ("8", 0, 5, 10)]
-    assert end == FolderPosition(1, 5, 15)
+    assert end == FolderPosition(1, 5, 15, end.listed)
     again = FolderFiles("s", tmp_path, tmp_path / "list")
     end, slices = again.advance(end, most, 2, most)
     assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("8", 5, 10, 15), ("7", 0, 10, 20)]
@@ -702,13 +704,18 @@ def test_the_list_of_a_watched_folder_after_a_crash(tmp_path: Path) -> None:
     files = FolderFiles("s", tmp_path, tmp_path / "list")
     assert [Path(p).stem for p in files.paths] == ["a", "b"]
     kept.write_bytes(b"no json\n")
-    with pytest.raises(DataError, match="it is damaged"):
+    with pytest.raises(StateError, match="it is damaged"):
         FolderFiles("s", tmp_path, tmp_path / "list")
     (tmp_path / "c.parquet").write_bytes(b"half a file")
     files = FolderFiles("s", tmp_path, tmp_path / "other")
     files.look()
-    with pytest.raises(DataError, match="must be a whole Parquet file"):
-        files.advance(FolderPosition(), 100, 100, 2**62)
+    end, slices = files.advance(FolderPosition(), 100, 100, 2**62)
+    assert [Path(s[1]).stem for s in slices] == ["a", "b"]  # those before it come first
+    with pytest.raises(DataError, match=r"c.parquet' .* must be a whole Parquet file"):
+        files.advance(end, 100, 100, 2**62)
+    parquet_file(tmp_path / "c.parquet", range(3), 2)  # it was not in the list yet
+    files.look()
+    assert [Path(s[1]).stem for s in files.advance(end, 100, 100, 2**62)[1]] == ["c"]
 
 
 @pytest.mark.spark

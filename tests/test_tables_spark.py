@@ -16,7 +16,7 @@ from penstock.errors import DataError, StateError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
 from penstock.runs import failpoints
-from penstock.runs.manifest import Checkpoint
+from penstock.runs.checkpoint import Checkpoint
 from penstock.session import Session
 from tests.crashes import Scenario
 from tests.test_crash import stopped_before_return

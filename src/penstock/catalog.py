@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 from penstock.algebra import Node, Scan, TableScan
-from penstock.errors import QueryError, suggest
+from penstock.errors import ConfigError, QueryError, suggest
 from penstock.expr.nodes import Expr
+from penstock.masking import hide, hide_options
 from penstock.model import Schema
+from penstock.options import Secret, refers
 
 
 @dataclass(frozen=True)
@@ -24,14 +30,17 @@ class StreamDef:
     name: str
     schema: Schema
     format: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     time: int
     slack: int = 0
     idle_after: float | None = None
     priority: Expr | None = None
     deadletter: str | None = None
     late: str | None = None
-    sql: str = ""
+    sql: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        hide_options(self.format, self.options)
 
 
 @dataclass(frozen=True)
@@ -41,10 +50,13 @@ class TableDef:
     name: str
     schema: Schema
     format: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     valid_from: int | None = None
     valid_to: int | None = None
-    sql: str = ""
+    sql: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        hide_options(self.format, self.options)
 
 
 @dataclass(frozen=True)
@@ -53,8 +65,11 @@ class SinkDef:
 
     name: str
     format: str
-    options: Mapping[str, str]
-    sql: str = ""
+    options: Mapping[str, str] = field(repr=False)
+    sql: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        hide_options(self.format, self.options)
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,7 @@ class QueryDef:
     keep: int | None = None
 
 
+Opened = TypeVar("Opened", StreamDef, TableDef, SinkDef)
 Definition = StreamDef | TableDef | SinkDef | ViewDef | QueryDef
 
 _KINDS: dict[type, str] = {
@@ -97,14 +113,17 @@ _KINDS: dict[type, str] = {
 
 @dataclass
 class Catalog:
-    """All definitions. Streams, tables and views share one name space; sinks and queries have
-    own."""
+    """All definitions. Streams, tables and views share one name space; sinks and queries have own.
+
+    ``remembered`` are the queries that a checkpoint runs, declared here or not, in lower case.
+    """
 
     streams: dict[str, StreamDef] = field(default_factory=dict)
     tables: dict[str, TableDef] = field(default_factory=dict)
     views: dict[str, ViewDef] = field(default_factory=dict)
     sinks: dict[str, SinkDef] = field(default_factory=dict)
     queries: dict[str, QueryDef] = field(default_factory=dict)
+    remembered: frozenset[str] = frozenset()
 
     def of_kind(self, kind: str) -> dict[str, Any]:
         """Return the dictionary of 'stream', 'table', 'view', 'sink' or 'query'."""
@@ -114,6 +133,7 @@ class Catalog:
     def add(self, definition: Definition) -> None:
         """Add a definition; its name must be free."""
         kind = _KINDS[type(definition)]
+        check_name(kind, definition.name)
         rivals = ("stream", "table", "view") if kind in ("stream", "table", "view") else (kind,)
         keep = definition.keep if isinstance(definition, ViewDef) else None
         for other in (*rivals, "query") if keep is not None else rivals:
@@ -154,3 +174,82 @@ class Catalog:
         if isinstance(found, ViewDef | QueryDef) and found.keep is not None:
             self.views.pop(name.lower(), None)
             self.queries.pop(name.lower(), None)
+
+
+# Names
+
+_LONGEST, _LONGEST_FILE = 100, 200
+
+
+def check_name(kind: str, name: str) -> None:
+    """Check the name of a definition: names become parts of the names of files and folders."""
+    told = None
+    if not 1 <= len(name) <= _LONGEST:
+        told = f"got {len(name)}" + (f": '{name[:20]}…'" if name else "")
+    elif not name.isprintable():
+        told = f"got {name!r}, with characters that cannot be printed"
+    elif not name.strip(". "):
+        told = f"got '{name}', which is only dots or spaces"
+    elif len(quote(name, safe=" ")) > _LONGEST_FILE:
+        told = (
+            f"got '{name[:20]}…', which would be too long in the name of a file, where each byte "
+            f"of characters other than a-z, A-Z, 0-9 and _ takes three"
+        )
+    if told is not None:
+        raise QueryError(
+            f"the name of a {kind} must have 1 to {_LONGEST} characters that can be printed and "
+            f"are not all dots or spaces, {told}"
+        )
+
+
+def folder_name(name: str) -> str:
+    """Return a name as that of a folder: what would lead elsewhere is written as %XX."""
+    return re.sub(r"^\.|[/\\%\x00-\x1f]", lambda match: f"%{ord(match[0]):02X}", name)
+
+
+# Secrets that a script only refers to
+
+
+def has_references(definition: StreamDef | TableDef | SinkDef) -> bool:
+    """Whether some option of a definition only says where its value is."""
+    return any(_refers(definition, k, v) for k, v in definition.options.items())
+
+
+def opened(definition: Opened) -> Opened:
+    """Return a definition with the secrets that its options refer to; they are written nowhere."""
+    if not has_references(definition):
+        return definition
+    options: dict[str, str] = {}
+    for name, value in definition.options.items():
+        options[name] = value
+        if _refers(definition, name, value):
+            kind = _KINDS[type(definition)]
+            owner = f"the option {name} of {kind} {definition.name}"
+            options[name] = Secret(_resolved(owner, str(value)))
+            hide(options[name])
+    return replace(definition, options=options)
+
+
+def _refers(definition: StreamDef | TableDef | SinkDef, name: str, value: str) -> bool:
+    return refers(definition.format, name, str(value), isinstance(value, Secret))
+
+
+def _resolved(owner: str, reference: str) -> str:
+    kind, _, place = reference.partition(":")
+    if kind == "env":
+        found = os.environ.get(place)
+        if found is None:
+            raise ConfigError(
+                f"{owner} must be in the environment variable {place}, but there is no such "
+                f"variable; set it before the start"
+            )
+        return found
+    try:
+        text = Path(place).read_text()
+    except (OSError, ValueError) as error:
+        told = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(
+            f"{owner} must be in the file '{place}', but it cannot be read: {told}; write it there "
+            f"or correct the path"
+        ) from None
+    return text.removesuffix("\n").removesuffix("\r")

@@ -19,7 +19,7 @@ from penstock.encoding import Declared, declared_in
 from penstock.errors import StateError
 from penstock.model import INF, MIN_TIME
 from penstock.onetime import READABLE, Held, Snapshot, TableReader, answer
-from penstock.runs.manifest import Manifest
+from penstock.runs.manifest import Manifest, digest_of
 from penstock.runs.reading import CheckpointReader
 from penstock.spark.tables import whole_table
 
@@ -108,6 +108,12 @@ class CheckpointView:
         known = self._known
         if known is None or known[0] != place["file"]:
             data = self._reader.runs([place["file"]]).bytes(place)
+            if digest_of(data) != place["digest"]:
+                raise StateError(
+                    f"the file {self._reader.segments / place['file']} must be as it was when "
+                    f"batch {manifest.batch} was committed, but it was altered; bring it back from "
+                    f"a copy"
+                )
             known = self._known = (place["file"], declared_in(data))
         return known[1]
 

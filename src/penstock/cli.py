@@ -23,6 +23,7 @@ from penstock.bench import tpmj as bench_tpmj
 from penstock.checkpoints import open_checkpoint
 from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.live import LiveTable
+from penstock.rewinding import rewind
 from penstock.session import Session
 from penstock.shell import Shell, show
 from penstock.spark.sinks import json_lines, read_committed
@@ -37,6 +38,8 @@ bench = typer.Typer(
     no_args_is_help=True, help="Run the experiments of the papers that Penstock follows."
 )
 app.add_typer(bench, name="bench")
+checkpoints = typer.Typer(no_args_is_help=True, help="Look after checkpoints.")
+app.add_typer(checkpoints, name="checkpoint")
 out = Console()
 err = Console(stderr=True)
 
@@ -51,6 +54,14 @@ CheckpointFolder = Annotated[
     Path | None,
     typer.Option("--checkpoint", help="Folder to go on from later; default: a temporary one."),
 ]
+AllowChange = Annotated[
+    bool,
+    typer.Option(
+        "--allow-change",
+        help="Go on although queries of the checkpoint are gone, streams are read otherwise or "
+        "sinks have lost rows: answers may have gaps.",
+    ),
+]
 
 
 @app.command()
@@ -59,6 +70,7 @@ def run(
     master: Master = None,
     checkpoint: CheckpointFolder = None,
     once: Annotated[bool, typer.Option("--once", help="Take what is there, then end.")] = False,
+    allow_change: AllowChange = False,
     settings: Settings = None,
 ) -> None:
     """Run a script: finite sources to their end, others until stopped by Ctrl-C."""
@@ -69,6 +81,7 @@ def run(
             checkpoint=checkpoint,
             settings=_settings(settings),
             autostart=False,
+            allow_change=allow_change,
         )
         stop = _Stop()
         try:
@@ -216,11 +229,17 @@ def sql(
     script: Annotated[Path | None, typer.Argument(help="A script to run first.")] = None,
     master: Master = None,
     checkpoint: CheckpointFolder = None,
+    allow_change: AllowChange = False,
     settings: Settings = None,
 ) -> None:
     """Open the interactive shell."""
     with _errors():
-        session = Session(master=master, checkpoint=checkpoint, settings=_settings(settings))
+        session = Session(
+            master=master,
+            checkpoint=checkpoint,
+            settings=_settings(settings),
+            allow_change=allow_change,
+        )
         try:
             shell = Shell(session, out)
             if script is not None:
@@ -292,6 +311,26 @@ def lifetimes(
         )
 
 
+@checkpoints.command("rewind-sink")
+def rewind_sink(
+    script: Script,
+    sinks: Annotated[
+        list[str] | None, typer.Argument(help="Sinks of the script; default: all.")
+    ] = None,
+    checkpoint: CheckpointFolder = None,
+) -> None:
+    """Take sinks back to where a checkpoint is that was brought back from an older copy.
+
+    Files of later batches are set aside, rows of later batches are deleted from tables.
+    """
+    with _errors():
+        if checkpoint is None or not checkpoint.is_dir():
+            raise ConfigError("--checkpoint must be the folder of a checkpoint that exists")
+        with _planned(script, None) as session:
+            for done in rewind(session, checkpoint, sinks or ()):
+                out.print(done, markup=False, highlight=False, soft_wrap=True)
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -307,9 +346,20 @@ def _planned(script: Path, settings: list[str] | None) -> Session:
 
 def _read(script: Path) -> str:
     try:
-        return script.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = script.read_text(encoding="utf-8-sig")
+    except OSError as error:
         raise DataError(f"the script must be a text file that can be read, got: {error}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"the script must be UTF-8 text, but byte {error.start + 1} of {script} is not; save "
+            f"it as UTF-8"
+        ) from None
+    if "\0" in text:
+        raise DataError(
+            f"the script must be text, but character {text.index(chr(0)) + 1} of {script} is NUL; "
+            f"is it a script?"
+        )
+    return text
 
 
 def _settings(given: list[str] | None) -> dict[str, str]:

@@ -15,9 +15,9 @@ from penstock.errors import ConfigError, suggest
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting; ``kind`` is int, bool, str, bytes or seconds.
+    """One setting; ``kind`` is int, bool, str, bytes, seconds or memory (as Java writes it).
 
-    ``choices`` limits strings, ``least`` numbers.
+    ``choices`` limits strings, ``least`` and ``most`` numbers.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Setting:
     doc: str
     choices: tuple[str, ...] = ()
     least: int | None = None
+    most: int = 2**62
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -36,6 +37,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Number of shards, and so of tasks per stage; 0 means one per core that Spark has. It is "
         "fixed when a checkpoint is made.",
         least=0,
+        most=10_000,
     ),
     Setting("trigger", 0.1, "seconds", "Shortest time between the starts of two micro-batches."),
     Setting(
@@ -170,7 +172,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "spark.ui", False, "bool", "Whether Spark's web UI runs, on loopback, in own sessions."
     ),
-    Setting("driver.memory", "2g", "str", "Memory of the Spark driver in own sessions."),
+    Setting("driver.memory", "2g", "memory", "Memory of the Spark driver in own sessions."),
     Setting(
         "driver.host",
         "",
@@ -178,7 +180,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Address at which the executors of a cluster reach the driver; empty means this machine's "
         "name. A local Spark is always on loopback.",
     ),
-    Setting("executor.memory", "1g", "str", "Memory of each Spark executor on a cluster."),
+    Setting("executor.memory", "1g", "memory", "Memory of each Spark executor on a cluster."),
     Setting(
         "cluster.cores",
         0,
@@ -230,6 +232,10 @@ def parse(setting: Setting, value: Any) -> Any:
         raise ConfigError(
             f"the setting '{setting.name}' must be at least {setting.least}, got {value!r}"
         )
+    if setting.kind in ("int", "bytes", "seconds") and converted > setting.most:
+        raise ConfigError(
+            f"the setting '{setting.name}' must be at most {setting.most}, got {value!r}"
+        )
     return converted
 
 
@@ -254,10 +260,18 @@ def _seconds(value: Any) -> float:
     return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2] or "s"]
 
 
+def _memory(value: Any) -> str:
+    text = str(value).strip().lower()
+    if not re.fullmatch(r"[1-9]\d*[kmgt]b?", text):
+        raise ValueError(value)
+    return text
+
+
 _CONVERT: dict[str, Any] = {
     "int": lambda v: int(str(v)),
     "bool": _bool,
     "str": str,
     "bytes": _bytes,
     "seconds": _seconds,
+    "memory": _memory,
 }

@@ -2,13 +2,12 @@
 
 A plan is data, so its form follows from its classes: a node is ``{"is": class, field: value, ..}``,
 a type ``{"type": name}``, a tuple a list.  Nothing is executed when it is read: the classes are
-those of `_CLASSES` and no others.  Of the options of a stream or table, secrets are left out.
+those of `_CLASSES` and no others.  Of the options of a table, secrets are masked.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -22,11 +21,10 @@ from penstock.errors import StateError
 from penstock.expr import nodes as expr
 from penstock.expr.frames import Frame, OverCall
 from penstock.expr.types import NULL, TYPES
+from penstock.masking import shown_option
 from penstock.model import Field, Schema
+from penstock.options import Secret
 from penstock.windows import WindowSpec
-
-SECRET = re.compile(r"password|secret|token|credential|access.?key|jaas", re.IGNORECASE)
-"""The options whose values are shown to nobody."""
 
 _CLASSES: dict[str, Any] = {
     kind.__name__: kind
@@ -56,7 +54,7 @@ def encode(value: Any) -> Any:
     """Return a plan, a definition or a part of one as JSON."""
     match value:
         case None | bool() | int() | float() | str():
-            return value
+            return {"secret": str(value)} if isinstance(value, Secret) else value
         case pa.DataType():
             return {"type": str(value)}
         case tuple() | list():
@@ -64,7 +62,7 @@ def encode(value: Any) -> Any:
         case StreamDef():
             value = replace(value, options={}, sql="")
         case TableDef():
-            shown = {k: v for k, v in value.options.items() if not SECRET.search(k)}
+            shown = {k: _option(value.format, k, v) for k, v in value.options.items()}
             value = replace(value, options=shown, sql="")
     if isinstance(value, Mapping):
         return {"map": {str(k): encode(v) for k, v in value.items()}}
@@ -90,9 +88,17 @@ def decode(value: Any) -> Any:
                 ) from None
         case {"type": name}:
             return _known(_TYPES, name)
+        case {"secret": text}:
+            return Secret(text)
         case {"map": entries}:
             return {k: decode(v) for k, v in entries.items()}
     return value
+
+
+def _option(format: str, name: str, value: str) -> str:
+    """Return an option as a file may hold it: without secrets, but with references to them."""
+    shown = shown_option(format, name, value)
+    return Secret(shown) if isinstance(value, Secret) and shown == value else shown
 
 
 def _known(found: Mapping[str, Any], name: str) -> Any:

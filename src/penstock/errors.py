@@ -1,18 +1,25 @@
 """Every error Penstock raises, sorted by whose fault it is.
 
 A message says what must hold, what we got and what to do.  Errors about text carry the span, so
-that the command line and the shell can underline it.
+that the command line and the shell can underline it.  Secrets are masked when an error is shown.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
+
+from penstock.masking import holds_secret, masked, masked_script
 
 
 class PenstockError(Exception):
     """The root of all errors that Penstock raises on purpose."""
+
+    def __str__(self) -> str:
+        return masked(super().__str__())
+
+    def __repr__(self) -> str:
+        return masked(super().__repr__())
 
 
 class QueryError(PenstockError):
@@ -26,9 +33,10 @@ class QueryError(PenstockError):
         self.end = end
 
     def __str__(self) -> str:
+        message = masked(self.message)
         if self.sql is None:
-            return self.message
-        return f"{self.message}\n{underline(self.sql, self.start, self.end)}"
+            return message
+        return f"{message}\n{underline(self.sql, self.start, self.end)}"
 
 
 class DataError(PenstockError):
@@ -61,17 +69,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"{hint}known: {listed}" if names else f"{hint}there are none yet"
 
 
-_PASSWORDS = re.compile(r"(://[^/:@\s]*:)(.+)(?=@)|(password=)([^&\s']*)", re.IGNORECASE)
-
-
-def without_passwords(text: str, same_length: bool = False) -> str:
-    """Return a text in which stars stand for the passwords of addresses."""
-
-    def stars(match: re.Match[str]) -> str:
-        secret = match[2] or match[4] or ""
-        return (match[1] or match[3]) + ("*" * len(secret) if same_length else "***")
-
-    return _PASSWORDS.sub(stars, text)
+def shown_cause(error: BaseException) -> BaseException | None:
+    """Return an error of others as the cause of ours, None if it tells a secret."""
+    return None if holds_secret(f"{error} {error!r}") else error
 
 
 _SHOWN = 120
@@ -81,9 +81,9 @@ _SHOWN = 120
 def underline(sql: str, start: int, end: int) -> str:
     """Return the line of ``sql`` around ``[start, end)`` with the span underlined.
 
-    Of a very long line only the part around the span is shown.
+    Of a very long line only the part around the span is shown, and no secrets.
     """
-    sql = without_passwords(sql, same_length=True)
+    sql = masked(masked_script(sql), same_length=True)
     start = max(0, min(start, len(sql)))
     end = max(start + 1, min(end, len(sql)))
     first = sql.rfind("\n", 0, start) + 1

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,24 +24,36 @@ import pyarrow as pa
 from penstock import algebra, cql
 from penstock.algebra import Node
 from penstock.builder import Relation
-from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef, TableDef, ViewDef
+from penstock.catalog import (
+    Catalog,
+    QueryDef,
+    SinkDef,
+    StreamDef,
+    TableDef,
+    ViewDef,
+    folder_name,
+)
 from penstock.checkpoints import CheckpointView
 from penstock.config import Config
 from penstock.cql import statements
 from penstock.cql.render import duration_text, in_timestamps
 from penstock.cql.syntax import Parsed
 from penstock.cql.syntax import Query as QuerySyntax
-from penstock.encoding import SECRET, Declared
-from penstock.errors import PenstockError, QueryError, StateError, without_passwords
+from penstock.encoding import Declared
+from penstock.errors import ConfigError, PenstockError, QueryError, StateError, shown_cause
+from penstock.explaining import digests_of, explanation
 from penstock.expr import functions
 from penstock.expr.types import type_name
+from penstock.masking import masked, shown_option
 from penstock.model import MIN_TIME, TIMESTAMP, Field, Schema
 from penstock.onetime import Snapshot, can_answer
-from penstock.optimizer import optimize
-from penstock.physical import explain as physical_explain
-from penstock.physical.multiway import probe_orders
 from penstock.physical.packing import Progress
-from penstock.physical.planner import Query, plan
+from penstock.runs import failpoints
+from penstock.runs.checkpoint import Checkpoint
+from penstock.runs.deliveries import reject_outlet
+from penstock.runs.files import make_folder
+from penstock.runs.manifest import Manifest
+from penstock.runs.reading import CheckpointReader
 from penstock.spark.delivery import Delivery, Outlet
 from penstock.spark.engine import own_session
 from penstock.spark.failures import root_cause
@@ -51,6 +63,7 @@ from penstock.spark.sinks import MemorySink, Sink, check_sink, delivery_mode, op
 from penstock.spark.sources import check_stream, check_table, is_finite
 from penstock.spark.spool import Spool
 from penstock.spark.tables import whole_table
+from penstock.temporary import new_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +75,8 @@ class Session:
     ``spark`` is a session of yours; without it an embedded Spark is started when it is first
     needed. ``checkpoint`` is the folder that lets a later session go on where this one stopped;
     without it a temporary one is used.  With ``autostart`` a query runs as soon as it is created.
+    With ``allow_change`` a checkpoint is continued although its queries are gone, its streams are
+    read otherwise, or a sink has lost what it had: answers may then have gaps.
     """
 
     def __init__(
@@ -72,10 +87,13 @@ class Session:
         checkpoint: str | os.PathLike[str] | None = None,
         settings: Mapping[str, Any] | None = None,
         autostart: bool = True,
+        allow_change: bool = False,
     ) -> None:
         self.config = Config(settings)
-        self.catalog = Catalog()
+        self.catalog = Catalog(remembered=_remembered(checkpoint))
         self.autostart = autostart
+        self.allow_change = allow_change
+        self._forgotten: set[str] = set()
         self._spark = spark
         self._master = master
         self._temporary = checkpoint is None
@@ -218,15 +236,18 @@ class Session:
         return Spool(self._spool_folder(definition.name), definition.schema, self.config["fsync"])
 
     def _spool_folder(self, stream: str) -> str:
-        folder = Path(self._folder, "spool", stream)
-        folder.mkdir(parents=True, exist_ok=True)
+        root = Path(self._folder)
+        folder = root / "spool" / folder_name(stream)
+        if not folder.is_dir():
+            for part in (folder.parent, folder) if root.is_dir() else (root, folder.parent, folder):
+                make_folder(part)
         return str(folder)
 
     @property
     def _folder(self) -> str:
         """The checkpoint folder; a temporary one is made when it is first needed."""
         if self._checkpoint is None:
-            self._checkpoint = tempfile.mkdtemp(prefix="penstock-")
+            self._checkpoint = str(new_folder("checkpoint"))
         return self._checkpoint
 
     # -- running ---------------------------------------------------------------------------------
@@ -243,41 +264,125 @@ class Session:
         """The pipeline; made when it is first needed."""
         if self._pipeline is None:
             self._check_open()
-            self._delivery = Delivery(str(Path(self._folder).absolute() / "segments"))
-            self._pipeline = Pipeline(
-                self.spark,
-                self.config,
-                self._folder,
-                {},
-                {},
-                self._delivery,
-                self._spool_folder,
-                catalog=self.catalog,
+            checkpoint = Checkpoint(
+                self._folder, self.config["fsync"], self.config["retain.manifests"]
             )
+            checkpoint.lock()  # before Spark is started, which takes long
+            try:
+                failpoints.passing("lock-taken")
+                retained = checkpoint.open()
+                if retained:
+                    _check_settings(checkpoint, retained[-1], self.config)
+                self._delivery = Delivery(checkpoint.found)
+                self._pipeline = Pipeline(
+                    self.spark,
+                    self.config,
+                    checkpoint,
+                    retained,
+                    {},
+                    {},
+                    self._delivery,
+                    self._spool_folder,
+                    catalog=self.catalog,
+                )
+            except BaseException:
+                checkpoint.unlock()
+                raise
         return self._pipeline
 
     def start(self) -> None:
-        """Run every query that was created; one that cannot be run is dropped."""
+        """Run every query that was created; one that cannot be run is dropped.
+
+        Everything is compared with the checkpoint before anything is written.
+        """
+        try:
+            self._start()
+        except OSError as error:  # a folder where a file should be, a link that leads nowhere ..
+            raise root_cause(error) from error
+
+    def _start(self) -> None:
         self._check_open()
         if not self.catalog.queries:
             return
         pipeline = self.pipeline
         pipeline.streams.update({d.name: d for d in self.catalog.streams.values()})
         pipeline.tables.update({d.name: d for d in self.catalog.tables.values()})
-        for name, definition in list(self.catalog.queries.items()):
-            if definition.name not in pipeline.queries:
-                handle = self._handles[name]
-                try:
-                    keep = definition.keep or 0
-                    pipeline.check(definition.name, definition.plan, handle.mode, keep)
-                    self._open_outlets(definition, handle)
-                    pipeline.add(definition.name, definition.plan, handle.mode, keep)
-                    if handle.paused:
-                        pipeline.pause(definition.name)
-                except PenstockError:
-                    self._drop("query", name, if_exists=True)
-                    raise
+        fresh = {
+            name: definition
+            for name, definition in self.catalog.queries.items()
+            if definition.name not in pipeline.queries
+        }
+        for name in pipeline.missing_queries():
+            if name.lower() in self._forgotten:
+                pipeline.drop(name)
+        self._forgotten.clear()
+        opened = {name: self._checked(name, definition) for name, definition in fresh.items()}
+        try:
+            self._check_missing({definition.name for definition in fresh.values()})
+        except StateError:
+            pipeline.delivery.forget(outlet for outlets in opened.values() for outlet in outlets)
+            raise
+        for name, definition in fresh.items():
+            handle = self._handles[name]
+            with self._undone(name, opened[name]):
+                pipeline.delivery.begin(opened[name])
+            pipeline.add(definition.name, definition.plan, handle.mode, definition.keep or 0)
+            if handle.paused:
+                pipeline.pause(definition.name)
         pipeline.start()
+
+    def _checked(self, name: str, definition: QueryDef) -> list[str]:
+        """Compare a query, its streams and its sinks with the checkpoint; return its outlets."""
+        handle = self._handles[name]
+        opened: list[str] = []
+        with self._undone(name, opened):
+            keep = definition.keep or 0
+            self._check_streams(definition)
+            self.pipeline.check(definition.name, definition.plan, handle.mode, keep)
+            for outlet in self._open_outlets(definition, handle):
+                opened.append(outlet)
+            self.pipeline.check_sinks(opened, self.allow_change)
+        return opened
+
+    @contextmanager
+    def _undone(self, name: str, opened: Iterable[str]) -> Iterator[None]:
+        """Drop a query, and close its outlets, when something is refused."""
+        try:
+            yield
+        except PenstockError:
+            assert self._delivery is not None
+            self._delivery.forget(opened)
+            self._drop("query", name, if_exists=True)
+            raise
+
+    def _check_streams(self, query: QueryDef) -> None:
+        """Check that the streams of a query are read as the checkpoint knows them."""
+        for name in sorted(algebra.streams_of(query.plan)):
+            changed = self.pipeline.changed_stream(self.catalog.get("stream", name))
+            if changed is not None and not self.allow_change:
+                raise StateError(
+                    f"the stream {name} must be read as the checkpoint {self._folder} was made "
+                    f"with, but {changed}: answers would be of two kinds. Nothing was changed: put "
+                    f"it back, use another --checkpoint, or go on by --allow-change"
+                )
+
+    def _check_missing(self, fresh: set[str]) -> None:
+        """Check that no query of the checkpoint is gone without a word."""
+        for name in self.pipeline.missing_queries():
+            if name in fresh:
+                continue
+            if self.allow_change:
+                self.pipeline.drop(name)
+                continue
+            quoted = name if name.isidentifier() else '"' + name.replace('"', '""') + '"'
+            raise StateError(
+                f"the checkpoint {self._folder} runs query '{name}', which is not declared any "
+                f"more: without a word its answers would have a gap when it comes back. Nothing "
+                f"was changed: declare it, write DROP QUERY IF EXISTS {quoted} (or DROP "
+                f"MATERIALIZED VIEW IF EXISTS {quoted}), or go on by --allow-change (in Python, "
+                f"Session(allow_change=True); or "
+                f"declare all queries before the first one starts, with Session(autostart=False))"
+            )
 
     def await_end(self, timeout: float | None = None) -> bool:
         """Wait until all finite streams are read to their end; raise what went wrong.
@@ -307,7 +412,7 @@ class Session:
         """Raise what ended the pipeline, if it failed."""
         failure = None if self._pipeline is None else self._pipeline.failure()
         if failure is not None:
-            raise root_cause(failure) from failure
+            raise root_cause(failure) from shown_cause(failure)
 
     def stop(self) -> None:
         """Finish the batch under way and stop; `start` goes on."""
@@ -390,47 +495,73 @@ class Session:
         definition: StreamDef = self.catalog.get("stream", name)
         return bool(definition.schema[definition.time].type == TIMESTAMP)
 
-    def _open_outlets(self, definition: QueryDef, handle: QueryHandle) -> None:
-        _ = self.pipeline
-        assert self._delivery is not None
-        schema, mode = definition.plan.schema, handle.mode
+    def _open_outlets(self, definition: QueryDef, handle: QueryHandle) -> Iterator[str]:
+        """Open the sinks that a query needs and nobody has opened; yield their outlets."""
+        run, ledger = self.pipeline.checkpoint.run, Path(self._folder) / "delivered"
+        delivery = self.pipeline.delivery
+        for way in self.ways(definition, handle.mode):
+            if way.key in delivery.rejects:
+                continue
+            if delivery.has(way.outlet):
+                raise ConfigError(
+                    f"the name of a query must differ from '{way.outlet}', under which rows that a "
+                    f"stream sets aside are delivered; choose another name"
+                )
+            sink = open_sink(
+                None if way.sink is None else self.catalog.get("sink", way.sink),
+                way.outlet,
+                way.mode,
+                way.schema,
+                spark=self.spark,
+                ledger=ledger,
+                callback=self._callbacks.get((way.sink or "").lower()),
+                fsync=self.config["fsync"],
+                timestamps=way.timestamps,
+                run=run,
+            )
+            if sink.place is not None and _within(sink.place, Path(self._folder)):
+                sink.close()
+                raise ConfigError(
+                    f"the sink {way.sink} must not be inside the checkpoint {self._folder}, whose "
+                    f"folders are swept; choose another path"
+                )
+            outlet = Outlet(way.schema, way.mode, way.timestamps, sink)
+            if way.key is None:
+                handle.sink = sink
+                delivery.outlets[way.outlet] = outlet
+            else:
+                delivery.rejects[way.key] = outlet
+            yield way.outlet
+
+    def ways(self, definition: QueryDef, mode: str) -> Iterator[Way]:
+        """Yield where the answers of a query go, and the rows that its streams set aside."""
         if mode != "kept":
-            sink = self._open(definition.sink, definition.name, mode, schema, handle.timestamps)
-            handle.sink = sink
-            self._delivery.outlets[definition.name] = Outlet(schema, mode, handle.timestamps, sink)
-        for name in algebra.streams_of(definition.plan):
+            stamps = self._has_timestamps(definition.plan)
+            yield Way(definition.name, definition.sink, mode, definition.plan.schema, stamps)
+        for name in sorted(algebra.streams_of(definition.plan)):
             stream: StreamDef = self.catalog.get("stream", name)
-            timestamps = bool(stream.schema[stream.time].type == TIMESTAMP)
-            for why, target, fields in (
+            stamps = bool(stream.schema[stream.time].type == TIMESTAMP)
+            for why, target, schema in (
                 ("late", stream.late, stream.schema),
                 ("rejected", stream.deadletter, REJECTED_SCHEMA),
             ):
-                if target is not None and (name, why) not in self._delivery.rejects:
-                    opened = self._open(target, f"{name}-{why}", "rows", fields, timestamps)
-                    outlet = Outlet(fields, "rows", timestamps, opened)
-                    self._delivery.rejects[name, why] = outlet
-
-    def _open(
-        self, name: str | None, query: str, mode: str, schema: Schema, timestamps: bool
-    ) -> Sink:
-        definition = None if name is None else self.catalog.get("sink", name)
-        return open_sink(
-            definition,
-            query,
-            mode,
-            schema,
-            spark=self.spark,
-            ledger=Path(self._folder) / "delivered",
-            callback=self._callbacks.get((name or "").lower()),
-            fsync=self.config["fsync"],
-            timestamps=timestamps,
-        )
+                if target is not None:
+                    outlet = reject_outlet(name, why)
+                    yield Way(outlet, target, "rows", schema, stamps, (name, why))
 
     def _drop(self, kind: str, name: str, if_exists: bool) -> None:
-        if if_exists and name.lower() not in self.catalog.of_kind(kind):
+        unknown = name.lower() not in self.catalog.of_kind(kind)
+        if unknown and kind in ("query", "view") and name.lower() in self.catalog.remembered:
+            self._forgotten.add(name.lower())
+            return
+        if if_exists and unknown:
             return
         kept = kind == "view" and self.catalog.get("view", name).keep is not None
         self.catalog.remove(kind, name)
+        if kind == "stream" and self._delivery is not None:
+            aside = [reject_outlet(*key) for key in self._delivery.rejects]
+            mine = {reject_outlet(name, why).lower() for why in ("late", "rejected")}
+            self._delivery.forget(outlet for outlet in aside if outlet.lower() in mine)
         if kind == "query" or kept:
             handle = self._handles.pop(name.lower())
             if self._pipeline is not None and handle.name in self._pipeline.queries:
@@ -455,7 +586,7 @@ class Session:
                 {
                     "view": [d.name for d in found],
                     "kept": pa.array(kept, pa.string()),
-                    "sql": [d.sql for d in found],
+                    "sql": [masked(d.sql) for d in found],
                 }
             )
         return pa.table({singular: [d.name for d in found], "format": [d.format for d in found]})
@@ -463,18 +594,60 @@ class Session:
     def _describe(self, name: str, kind: str) -> pa.Table:
         definition = self.catalog.get(kind, name)
         if kind == "sink":
-            options = {
-                k: "***" if SECRET.search(k) else without_passwords(str(v))
-                for k, v in definition.options.items()
-            }
-            return pa.table({"option": list(options), "value": [str(v) for v in options.values()]})
+            options = definition.options
+            shown = [shown_option(definition.format, k, v) for k, v in options.items()]
+            return pa.table({"option": list(options), "value": pa.array(shown, pa.string())})
         schema = definition.schema if kind in ("stream", "table") else definition.plan.schema
         return pa.table(
             {"column": list(schema.names), "type": [type_name(t) for t in schema.types]}
         )
 
     def _explain(self, level: str, node: Node, name: str | None) -> str:
-        return "\n".join(_explanation(self, level, node, name or "the query"))
+        return masked("\n".join(explanation(self, level, node, name or "the query")))
+
+
+def _within(place: Path, folder: Path) -> bool:
+    """Whether a file or folder is the other one, or lies in it, wherever links lead."""
+    return place.resolve().is_relative_to(folder.resolve())
+
+
+def _remembered(checkpoint: str | os.PathLike[str] | None) -> frozenset[str]:
+    """Return the names of the queries that a checkpoint runs; what is damaged is said later."""
+    with suppress(StateError):
+        newest = None if checkpoint is None else CheckpointReader(checkpoint).newest()
+        return frozenset() if newest is None else frozenset(n.lower() for n in newest.queries)
+    return frozenset()
+
+
+def _check_settings(checkpoint: Checkpoint, manifest: Manifest, config: Config) -> None:
+    """Check the settings that a checkpoint keeps for ever."""
+    if config["lifetime"] != manifest.lifetime:
+        raise StateError(
+            f"a checkpoint keeps the lifetime method that it was made with: {checkpoint.folder} "
+            f"has {manifest.lifetime}, got --set lifetime={config['lifetime']}; give it that "
+            f"or use another --checkpoint"
+        )
+    if config["shards"] not in (0, manifest.shards):
+        raise StateError(
+            f"a checkpoint keeps the number of shards it was made with: {checkpoint.folder} has "
+            f"{manifest.shards}, got --set shards={config['shards']}; leave it out or use "
+            f"another --checkpoint"
+        )
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way of rows out: an outlet, its sink (None: memory) and what the sink is given.
+
+    ``key`` are stream and reason of rows that are set aside, None for answers.
+    """
+
+    outlet: str
+    sink: str | None
+    mode: str
+    schema: Schema
+    timestamps: bool
+    key: tuple[str, str] | None = None
 
 
 _QUESTION = re.compile(r"\s*(\(|(select|with)\b)", re.IGNORECASE)
@@ -494,60 +667,6 @@ def _keep_text(view: ViewDef) -> str:
     if not view.keep:
         return "the last instant"
     return duration_text(view.keep, in_timestamps(view.plan))
-
-
-def _explanation(session: Session, level: str, node: Node, name: str) -> list[str]:
-    levels = ("logical", "optimized", "physical", "all")
-    if level not in levels:
-        raise QueryError(f"the level of EXPLAIN must be one of {', '.join(levels)}, got '{level}'")
-    lines = []
-    plans = {d.name: d.plan for d in session.catalog.queries.values()} | {name: node}
-    if session.config["rules"]:
-        plans = optimize(plans)
-    handles = session._handles
-    whole = None if session._pipeline is None else session._pipeline.last_plan
-    if whole is not None and name in {a.query for a in whole.answers}:
-        plans[name] = session.pipeline.optimized(name)
-    else:
-        whole = None  # not running: what it would be beside the others
-    if level in ("logical", "all"):
-        lines += ["logical plan", cql.render_plan(node), ""]
-    if level in ("optimized", "all"):
-        lines += ["optimized plan", cql.render_plan(plans[name]), ""]
-    if level in ("physical", "all"):
-        if whole is None:
-            queries = [
-                Query(
-                    n,
-                    p,
-                    handles[n.lower()].mode if n.lower() in handles else "view",
-                    keep=_keep_of(session, n),
-                )
-                for n, p in plans.items()
-            ]
-            known = {} if session._pipeline is None else session._pipeline.measured()
-            whole = plan(queries, session.config, {}, known)
-        shards = session.config["shards"] or _cores(session)
-        automatic = session.config["join.split"] == 0
-        lines += ["physical plan", physical_explain.explain(whole, name, shards, automatic)]
-        if session._pipeline is not None:
-            digests = _digests(session._pipeline, name)
-            lines += [str(h) for h in session._pipeline.hot_shards() if h.digest in digests]
-            lines += [str(s) for s in session._pipeline.split_keys() if s.digest in digests]
-            lines += probe_orders(whole, session._pipeline.manifest.states, digests)
-        lines.append("")
-    return lines
-
-
-def _keep_of(session: Session, name: str) -> int:
-    found = session.catalog.queries.get(name.lower())
-    return 0 if found is None else found.keep or 0
-
-
-def _cores(session: Session) -> int:
-    if session._pipeline is not None:
-        return session._pipeline.shards
-    return os.cpu_count() or 1
 
 
 @dataclass
@@ -590,7 +709,8 @@ class QueryHandle:
 
     def explain(self, level: str = "all") -> str:
         """Return the logical, the optimized and the physical plan as text."""
-        return "\n".join(_explanation(self.session, level, self.definition.plan, self.name))
+        lines = explanation(self.session, level, self.definition.plan, self.name)
+        return masked("\n".join(lines))
 
     def rows(self) -> pa.Table:
         """Return what a memory sink holds: the current snapshot of a view, else all rows so far.
@@ -632,7 +752,7 @@ class QueryHandle:
         active = "running" if pipeline.active else "ended" if pipeline.ended else "stopped"
         if pipeline.failure() is not None:
             active = "failed"
-        digests = _digests(pipeline, self.name)
+        digests = digests_of(pipeline, self.name)
         beats = {
             s: Progress.of(pipeline.manifest.progress.get(s)).heartbeat(pipeline.streams[s].slack)
             for s in running.streams
@@ -658,21 +778,6 @@ class QueryHandle:
     def _running(self) -> bool:
         pipeline = self.session._pipeline
         return pipeline is not None and self.name in pipeline.queries
-
-
-def _digests(pipeline: Pipeline, query: str) -> set[str]:
-    """Return the digests of the operators that a query uses; a running batch is not waited for."""
-    whole = pipeline.last_plan
-    found: set[str] = set()
-    if whole is None:
-        return found
-    todo = [a.node for a in whole.answers if a.query == query]
-    while todo:
-        node = whole.nodes[todo.pop()]
-        if node.digest not in found:
-            found.add(node.digest)
-            todo.extend(i.producer for i in node.inputs)
-    return found
 
 
 __all__ = ["PenstockError", "QueryHandle", "Session"]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
-from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -17,6 +17,7 @@ from rich.text import Text
 
 from penstock.errors import PenstockError
 from penstock.expr import functions
+from penstock.masking import masked, masked_script
 from penstock.onetime import Snapshot
 from penstock.session import QueryHandle, Session
 
@@ -58,6 +59,30 @@ def as_table(rows: pa.Table, limit: int, title: str | None = None) -> Table:
     if rows.num_rows > limit:
         table.caption = f"{rows.num_rows - limit} more"
     return table
+
+
+class ShellHistory(FileHistory):
+    """Lines that were typed, in a file of the user's own, without the values of secret options.
+
+    ``before`` is what was typed of the statement so far: a line may be the middle of its options.
+    """
+
+    before = ""
+
+    def store_string(self, string: str) -> None:
+        """Write a line to the file."""
+        whole = f"{self.before}\n{string}"
+        super().store_string(masked(masked_script(whole)[len(self.before) + 1 :]))
+
+
+def opened_history(path: Path) -> History:
+    """Open the history of the shell; one that cannot be written is kept in memory."""
+    try:
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return ShellHistory(str(path))
 
 
 class Shell:
@@ -120,18 +145,15 @@ class Shell:
 
     def loop(self) -> None:
         """Read statements until the end of input."""
-        history = Path.home() / ".penstock_history"
-        try:
-            history.touch()
-            kept: Any = FileHistory(str(history))
-        except OSError:
-            kept = InMemoryHistory()
+        kept = opened_history(Path.home() / ".penstock_history")
         prompt: PromptSession[str] = PromptSession(history=kept)
         self.console.print(f"Penstock shell.  {_HELP}", highlight=False)
         waiting = ""
         while True:
             try:
                 mark = "      ... " if waiting else "penstock> "
+                if isinstance(kept, ShellHistory):
+                    kept.before = waiting
                 line = prompt.prompt(mark, completer=self._completer())
             except KeyboardInterrupt:
                 waiting = ""

@@ -8,6 +8,9 @@ import numpy as np
 
 from penstock.model import I64, INF
 
+LONGEST = 2**61 - 1
+"""The longest duration, in chronons: sums of three durations, or of two and a time, fit 64 bits."""
+
 
 @dataclass(frozen=True)
 class WindowSpec:
@@ -57,15 +60,6 @@ class WindowSpec:
             and not self.now
             and self.fixed is None
         )
-
-
-def up(time: I64, slide: int, origin: int) -> I64:
-    """Return the first pulse at or after each time: the least ``origin + k*slide >= time``.
-
-    ``INF`` stays ``INF``.
-    """
-    result = time + (-(time - origin)) % slide
-    return np.where(time == INF, INF, result)
 
 
 def plus(time: I64, duration: int) -> I64:

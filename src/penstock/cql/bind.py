@@ -132,7 +132,11 @@ def _drop(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, DropSyntax)
     kind = "view" if syntax.kind == MATERIALIZED else syntax.kind
-    if syntax.if_exists and syntax.name.text.lower() not in catalog.of_kind(kind):
+    name = syntax.name.text.lower()
+    runs = kind == "query" or syntax.kind == MATERIALIZED
+    if name not in catalog.of_kind(kind) and (
+        syntax.if_exists or (runs and name in catalog.remembered)
+    ):
         return Drop(kind, syntax.name.text, True)
     found = _found(source, catalog, kind, syntax.name)
     kept = kind in ("view", "query") and found.keep is not None

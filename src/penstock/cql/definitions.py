@@ -13,17 +13,20 @@ from penstock.catalog import (
     StreamDef,
     TableDef,
     ViewDef,
+    check_name,
 )
 from penstock.cql.binder import QueryBinder
 from penstock.cql.scalars import ScalarBinder
 from penstock.cql.scope import Scope
 from penstock.cql.source import Source
-from penstock.cql.syntax import CreateSyntax, Name, span_of
+from penstock.cql.syntax import CreateSyntax, Name, OptionValue, span_of
 from penstock.cql.times import chronons, find_column, kind_of_type, seconds, time_kinds
 from penstock.errors import suggest
 from penstock.expr.nodes import Expr
 from penstock.expr.types import is_integer, parse_type, type_name
+from penstock.masking import masked_script
 from penstock.model import INF, TIMESTAMP, Field, Schema
+from penstock.options import Secret
 
 CHANGES = ("intervals", "log", "view")
 
@@ -35,10 +38,12 @@ class DefinitionBinder:
         self.source = source
         self.catalog = catalog
         self.syntax = syntax
-        self.sql = sql
+        self.sql = masked_script(sql)
 
     def bind(self) -> Definition:
         """Return the definition, checked."""
+        with self.source.at(self.syntax.name.span):
+            check_name(self.syntax.kind, self.syntax.name.text)
         self._check_free()
         return _BINDERS[self.syntax.kind](self)
 
@@ -80,8 +85,8 @@ class DefinitionBinder:
         return given.text.lower() if "." not in given.text else given.text
 
     def _options(self) -> dict[str, str]:
-        given: dict[str, Name] = self.syntax.clauses.get("OPTIONS", {})
-        return {key: value.text for key, value in given.items()}
+        given: dict[str, OptionValue] = self.syntax.clauses.get("OPTIONS", {})
+        return {k: Secret(v.text) if v.secret else v.text for k, v in given.items()}
 
     def _sink(self, clause: str) -> str | None:
         given: Name | None = self.syntax.clauses.get(clause)

@@ -17,6 +17,7 @@ from sqlglot.tokens import Token, Tokenizer, TokenType
 
 from penstock.cql.syntax import Name, Span, span_of
 from penstock.errors import NotSupportedError, QueryError
+from penstock.masking import masked_script
 
 # fmt: off
 RESERVED = frozenset(
@@ -78,7 +79,11 @@ class Steps(Parser):  # type: ignore[misc]
         """Return the next token as a user would name it."""
         if not self._curr:
             return "the end of the statement"
-        return f"'{self.sql[self._curr.start : self._curr.end + 1]}'"
+        return f"'{self.shown((self._curr.start, self._curr.end + 1))}'"
+
+    def shown(self, span: Span) -> str:
+        """Return what was typed at a span, without secrets."""
+        return masked_script(self.sql)[slice(*span)]
 
     def fail(self, message: str, span: Span | None = None) -> NoReturn:
         """Raise a `QueryError` that underlines ``span`` or the next token."""

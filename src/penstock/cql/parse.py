@@ -18,6 +18,7 @@ from penstock.cql.syntax import (
     Duration,
     ExplainSyntax,
     Name,
+    OptionValue,
     Parsed,
     Query,
     Scalar,
@@ -236,17 +237,18 @@ class StatementParser(QueryParser):
             text += "." + self.name("the rest of the name").text
         return Name(text, self.since(first.span[0]))
 
-    def _options(self) -> dict[str, Name]:
+    def _options(self) -> dict[str, OptionValue]:
         opened = self.here()[0]
         if not self.sign(TokenType.L_PAREN):
             self.fail(f"OPTIONS must be followed by (name 'value', ..), got {self.got()}")
-        options: dict[str, Name] = {}
+        options: dict[str, OptionValue] = {}
         if self.sign(TokenType.R_PAREN):
             return options
         while True:
             key = self._option_key()
             if key.text in options:
-                self.fail(f"the option '{key.text}' can be given once, got it twice", key.span)
+                shown = self.shown(key.span).lower()
+                self.fail(f"the option '{shown}' can be given once, got it twice", key.span)
             self.sign(TokenType.EQ)
             options[key.text] = self._option_value(key)
             if not self.sign(TokenType.COMMA):
@@ -269,21 +271,24 @@ class StatementParser(QueryParser):
             if not self.sign(TokenType.DOT):
                 return Name(".".join(parts), self.since(start))
 
-    def _option_value(self, key: Name) -> Name:
+    def _option_value(self, key: Name) -> OptionValue:
+        secret = self.accept("SECRET")
         start = self.here()[0]
         negative = self.sign(TokenType.DASH)
         token = self._curr
         if token and token.token_type == TokenType.NUMBER:
             self._advance()
-            return Name(("-" if negative else "") + token.text, self.since(start))
+            text = ("-" if negative else "") + token.text
+            return OptionValue(text, self.since(start), secret)
         if token and token.token_type == TokenType.STRING and not negative:
             self._advance()
-            return Name(token.text, self.since(start))
+            return OptionValue(token.text, self.since(start), secret)
         if self.is_word("TRUE", "FALSE") and not negative:
             self._advance()
-            return Name(token.text.lower(), self.since(start))
+            return OptionValue(token.text.lower(), self.since(start), secret)
+        shown = self.shown(key.span).lower()
         self.fail(
-            f"the option '{key.text}' must have a value: a string, a number, TRUE or FALSE, got "
+            f"the option '{shown}' must have a value: a string, a number, TRUE or FALSE, got "
             f"{self.got()}"
         )
 

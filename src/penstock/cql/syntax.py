@@ -37,6 +37,13 @@ class Name:
 
 
 @dataclass(frozen=True)
+class OptionValue(Name):
+    """The value of an option; ``secret`` if the word SECRET stands before it."""
+
+    secret: bool = False
+
+
+@dataclass(frozen=True)
 class Duration:
     """``5 SECONDS``, ``INTERVAL '5' SECONDS`` or a bare number (``unit`` is None)."""
 

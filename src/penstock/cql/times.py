@@ -19,7 +19,7 @@ from penstock.errors import DataError, suggest
 from penstock.expr.casts import cast_value
 from penstock.expr.types import STRING
 from penstock.model import INF, MIN_TIME, TIMESTAMP, Schema
-from penstock.windows import WindowSpec
+from penstock.windows import LONGEST, WindowSpec
 
 MICROSECONDS: dict[str, int] = {
     "MICROSECOND": 1,
@@ -101,9 +101,9 @@ def _bounded(source: Source, value: int, duration: Duration, least: int) -> int:
     if value < least:
         must = "must not be negative" if least == 0 else "must be more than 0"
         source.fail(f"a duration {must}, got {source.text(duration.span)}", duration.span)
-    if value >= INF:
+    if value > LONGEST:
         source.fail(
-            f"a duration must be below 2**63 - 1 units of time, got {source.text(duration.span)}; "
+            f"a duration must be below 2**61 units of time, got {source.text(duration.span)}; "
             f"use UNBOUNDED",
             duration.span,
         )

@@ -22,6 +22,7 @@ from penstock.errors import DataError, InternalError
 from penstock.expr.casts import cast_array, never_fails
 from penstock.expr.functions import FUNCTIONS
 from penstock.expr.nodes import Call, Case, Cast, Column, Expr, Literal, children, columns_of
+from penstock.expr.text_sizes import repeated
 from penstock.expr.types import is_floating, type_name
 from penstock.model import I64, Mask, to_mask
 
@@ -79,7 +80,7 @@ def _array(expr: Expr, frame: _Frame) -> pa.Array:
         return pa.array([], expr.type)
     value = _value(expr, frame)
     if isinstance(value, pa.Scalar):
-        value = pa.repeat(value, frame.rows)
+        value = repeated(value, frame.rows)
     if value.type != expr.type:
         raise InternalError(f"{expr} must give {expr.type}, got {value.type}")
     return value
@@ -130,7 +131,7 @@ def _call(expr: Call, frame: _Frame) -> Value:
         args = [pa.repeat(arg, 1) if isinstance(arg, pa.Scalar) else arg for arg in args]
     try:
         result = function.arrow(*args)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         raise DataError(
             f"{function.usage} must have a {type_name(expr.type)} value on every row, got: {error}"
             f"; {function.advice or 'use CASE to leave such rows out'}"

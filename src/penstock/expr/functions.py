@@ -309,6 +309,9 @@ def document() -> str:
         "conversion that does not fit is an error. NaN equals NaN and is greater than every",
         "number. Quoted text beside a time stands for a time: `t > '2024-01-31'`.",
         "",
+        "A text that a function makes has at most 64 MiB (67,108,864 bytes), and the texts of the",
+        "rows that are computed at once less than 2 GiB; more is an error.",
+        "",
     ]
     for title, functions in _SECTIONS.items():
         lines += [f"## {title}", "", "| call | other names | meaning |", "|---|---|---|"]

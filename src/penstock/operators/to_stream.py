@@ -145,7 +145,9 @@ class ToStreamOperator(SlicedOperator):
         for series, (slide, origin) in enumerate(self.pulses):
             # the pulses of [low, high) are base + k * slide for k in [first, last)
             base = _pulse(begin, slide, origin)
-            first, last = _steps(low - base, slide), _steps(high - base, slide)
+            if base >= stop:
+                continue
+            first, last = _steps(low, base, slide), _steps(high, base, slide)
             for block, step in _expand(rows, first, last, self.context.block):
                 time = base + step * slide
                 new = self._not_before(series, time)
@@ -158,7 +160,7 @@ class ToStreamOperator(SlicedOperator):
         """Whether a pulse belongs to none of the series before this one."""
         new = np.ones(len(time), bool)
         for slide, origin in self.pulses[:series]:
-            new &= (time - _pulse(0, slide, origin)) % slide != 0
+            new &= time % slide != origin % slide
         return new
 
 
@@ -181,10 +183,12 @@ def _pulse(time: int, slide: int, origin: int) -> int:
     return time + (origin - time) % slide
 
 
-def _steps(distance: I64, slide: int) -> I64:
-    """Return the least k >= 0 with ``k * slide >= distance``."""
-    result: I64 = np.maximum(-(-distance // slide), 0)
-    return result
+def _steps(time: I64, base: int, slide: int) -> I64:
+    """Return the least k >= 0 with ``base + k * slide >= time``; distances may take all 64 bits."""
+    far = time > base
+    distance = time.astype(np.uint64) - np.int64(base).astype(np.uint64)
+    steps = (distance - np.uint64(1)) // np.uint64(slide) + np.uint64(1)
+    return np.where(far, steps, np.uint64(0)).astype(np.int64)
 
 
 def _expand(rows: Batch, first: I64, last: I64, size: int) -> Iterator[tuple[Batch, I64]]:

@@ -15,13 +15,13 @@ import errno
 import json
 import os
 import signal
-import tempfile
 import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from penstock.errors import ConfigError, StateError, suggest
+from penstock.temporary import new_folder
 
 VARIABLE = "PENSTOCK_FAIL"
 
@@ -91,7 +91,7 @@ def _counting() -> Orders:
     """Return the orders, with the folder where passages are counted."""
     global _orders
     if not _orders.folder:
-        folder = tempfile.mkdtemp(prefix="penstock-fail-")
+        folder = str(new_folder("fail"))
         _orders = Orders(_orders.text, folder, os.getpid())
     return _orders
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,10 +19,14 @@ from penstock.runs.files import replace_file, room_for
 
 
 class Fence:
-    """Keeps a checkpoint to one process. ``epoch`` is 0 while the lock is not held."""
+    """Keeps a checkpoint to one process. ``epoch`` is 0 while the lock is not held.
+
+    ``turn`` is a word that no other process has, also not one that runs on a copy.
+    """
 
     def __init__(self, folder: Path, fsync: bool) -> None:
         self.epoch = 0
+        self.turn = uuid.uuid4().hex
         self._folder = folder
         self._lock = folder / "lock"
         self._epoch = folder / "epoch"
@@ -30,7 +35,8 @@ class Fence:
 
     def take(self) -> None:
         """Take the lock and the next epoch, or say who has it."""
-        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+        with room_for(f"checkpoint {self._folder}"):
+            handle = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -81,10 +87,14 @@ class Fence:
 
     def _read(self) -> int:
         try:
-            text = self._epoch.read_text().strip()
+            text = self._epoch.read_text("ascii", "replace").strip()
         except FileNotFoundError:
             return 0
-        if not text.isdecimal():
+        except OSError as error:
+            raise StateError(
+                f"the file {self._epoch} must be readable, got: {error.strerror}"
+            ) from error
+        if not (text.isascii() and text.isdecimal()) or len(text) > 18:
             raise StateError(
                 f"the file {self._epoch} must hold a number, got '{text[:40]}'; write the largest "
                 f"'epoch' of the manifests into it"

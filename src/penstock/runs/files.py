@@ -1,4 +1,7 @@
-"""Files that survive a crash: forced to disk, put in their place by one rename, or not at all."""
+"""Files that survive a crash: forced to disk, put in their place by one rename, or not at all.
+
+What Penstock keeps is for the user alone: its folders are 0700, its files 0600.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,22 @@ from pathlib import Path
 from penstock.errors import StateError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def make_folder(folder: str | Path) -> None:
+    """Make a folder that only the user can look into; one of his that is there is closed."""
+    path = Path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.stat()
+    if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+        path.chmod(0o700)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that only the user can read: an opener for `open`."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_folder(folder: str | Path) -> None:
@@ -38,7 +57,7 @@ def replace_file(
     ``written`` is called between the writing and the rename.
     """
     temporary = path.with_suffix(".tmp")
-    with open(temporary, "wb") as sink:
+    with open(temporary, "wb", opener=private) as sink:
         sink.write(data)
         sink.flush()
         if fsync:
@@ -52,13 +71,19 @@ def replace_file(
 
 @contextmanager
 def room_for(what: str) -> Iterator[None]:
-    """Turn a full disk into a sentence that says what to do."""
+    """Turn a disk that is full, or may not be written, into a sentence that says what to do."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise StateError(
-            f"the disk of {what} is full ({os.strerror(error.errno)}); nothing is lost: free some "
-            f"space and run the same command again"
-        ) from error
+        told = os.strerror(error.errno or 0)
+        if error.errno in _FULL:
+            raise StateError(
+                f"the disk of {what} is full ({told}); nothing is lost: free some space and run "
+                f"the same command again"
+            ) from error
+        if error.errno in _FORBIDDEN:
+            raise StateError(
+                f"{what} must be writable, but {error.filename or 'a file of it'} is not ({told}); "
+                f"nothing is lost: allow it and run the same command again"
+            ) from error
+        raise

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.errors import InternalError, StateError
 from penstock.runs.manifest import Manifest, batches_in, manifest_path, read_manifest
-from penstock.runs.segments import read_mapped
+from penstock.runs.segments import read_mapped, section_of
 
 _ATTEMPTS = 50
 """So often a reader may find that a newer batch has swept its files."""
@@ -57,8 +57,8 @@ class MappedRuns:
 
     def bytes(self, place: dict[str, Any]) -> bytes:
         """Return the bytes at a place."""
-        section = self._mapped[place["file"]].slice(place["offset"], place["length"])
-        return bytes(section)
+        name = place["file"]
+        return bytes(section_of(self._paths[name], place, self._mapped[name]))
 
 
 class CheckpointReader:

@@ -23,12 +23,12 @@ import pyarrow as pa
 
 from penstock.errors import StateError
 from penstock.runs.failpoints import passing
-from penstock.runs.files import room_for
+from penstock.runs.files import make_folder, private, room_for
 from penstock.runs.mappings import MappedFile
 
 _ALIGN = 64
 _OPEN_FILES = 256
-_CHECKED_RUNS = 1 << 16
+_CHECKED_RUNS = 1 << 14
 _maps: OrderedDict[str, MappedFile] = OrderedDict()
 _checked: OrderedDict[tuple[str, int], None] = OrderedDict()
 """The runs whose checksums this process has compared."""
@@ -75,8 +75,9 @@ class SegmentStorage:
         table = table.combine_chunks()
         with room_for(f"checkpoint {Path(self.folder).parent}"):
             if self._sink is None:
-                Path(self.folder).mkdir(parents=True, exist_ok=True)
-                self._sink = open(Path(self.folder, self.file), "xb")  # noqa: SIM115
+                if not os.path.isdir(self.folder):
+                    make_folder(self.folder)
+                self._sink = open(Path(self.folder, self.file), "xb", opener=private)  # noqa: SIM115
             padding = -self._size % _ALIGN
             self._sink.write(b"\0" * padding)
             offset = self._size + padding
@@ -157,12 +158,7 @@ def _read(folder: str, place: dict[str, Any], trusted: bool) -> pa.Table:
     path = str(Path(folder, place["file"]))
     least = place["offset"] + place["length"]
     mapped = _mapped(path, least)
-    if least > mapped.buffer.size:
-        raise StateError(
-            f"the run file {path} must have at least {least} bytes, got {mapped.buffer.size}; the "
-            f"checkpoint is damaged"
-        )
-    section = mapped.buffer.slice(place["offset"], place["length"])
+    section = section_of(path, place, mapped.buffer)
     if not trusted:
         _check(path, place, mapped, section)
     return _decoded(path, place, section)
@@ -170,9 +166,20 @@ def _read(folder: str, place: dict[str, Any], trusted: bool) -> pa.Table:
 
 def read_mapped(path: str, place: dict[str, Any], mapping: pa.Buffer) -> pa.Table:
     """Read one run of a finished segment that the caller has mapped: no other file is touched."""
-    section = mapping.slice(place["offset"], place["length"])
+    section = section_of(path, place, mapping)
     compare(path, place, section)
     return _decoded(path, place, section)
+
+
+def section_of(path: str, place: dict[str, Any], mapping: pa.Buffer) -> pa.Buffer:
+    """Return the bytes at a place of a mapped file, which must be long enough."""
+    least = place["offset"] + place["length"]
+    if least > mapping.size:
+        raise StateError(
+            f"the run file {path} must have at least {least} bytes, got {mapping.size}; the "
+            f"checkpoint is damaged"
+        )
+    return mapping.slice(place["offset"], place["length"])
 
 
 def _decoded(path: str, place: dict[str, Any], section: pa.Buffer) -> pa.Table:

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+
+from penstock.runs.files import replace_file
 
 FILE = "admission.json"
 
@@ -97,9 +98,8 @@ class Admission:
             Path(self.path).unlink(missing_ok=True)
             return
         share = max(self._least, self._allowed // self._sources)
-        hidden = f"{self.path}.tmp"
-        Path(hidden).write_text(json.dumps({"total": self.rows, "rows": share}))
-        os.replace(hidden, self.path)
+        content = json.dumps({"total": self.rows, "rows": share})
+        replace_file(Path(self.path), content.encode(), fsync=False)
 
 
 def fit(batches: list[tuple[int, float]]) -> tuple[float, float]:
@@ -125,6 +125,6 @@ def admitted(path: str | None, otherwise: int) -> int:
 
 
 def _read(path: str, name: str, otherwise: int) -> int:
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, ArithmeticError):
         return max(1, int(json.loads(Path(path).read_text())[name]))
     return otherwise

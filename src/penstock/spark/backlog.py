@@ -2,8 +2,7 @@
 
 Of a memory stream these are the pushed rows that no batch has taken; of a watched folder and of a
 replay that is read as fast as possible, the bytes of files behind the place that the last batch
-reached.  A paced or
-endless replay has no backlog, and of other formats only their system knows.
+reached.  A paced or endless replay has no backlog, and of other formats only their system knows.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from pathlib import Path
 import pyarrow.parquet
 
 from penstock.catalog import StreamDef
+from penstock.errors import PenstockError
 from penstock.spark.folders import LIST, FolderFiles
 from penstock.spark.positions import list_files, loop_rounds, positive
-from penstock.spark.readers.base import file_format
+from penstock.spark.readers.base import file_format, local_path, option
 from penstock.spark.spool import SpoolFiles
 
 
@@ -36,6 +36,7 @@ class Backlog:
         self._spool: SpoolFiles | None = None
         self._sizes: dict[str, int] | None = None
         self._list = spool_folder
+        self._watched: FolderFiles | None = None
         kind = definition.format.lower()
         if kind == "memory":
             self._spool = SpoolFiles(spool_folder)
@@ -50,10 +51,16 @@ class Backlog:
 
         ``reached`` is the file of a replay and the place in it at which the last batch ended.
         """
+        try:
+            return self._measured(taken, reached)
+        except (PenstockError, OSError, pyarrow.ArrowInvalid):
+            return None  # what is wrong is said by the batch that needs the files
+
+    def _measured(self, taken: int, reached: tuple[str, int] | None) -> Waiting | None:
         if self._spool is not None:
-            return Waiting(max(0, sum(self._spool.rows()) - taken), "rows")
+            return Waiting(max(0, self._spool.rows() - taken), "rows")
         if self._definition.format.lower() == "parquet":
-            return self._watched(reached)
+            return self._in_folder(reached)
         if self._sizes is None or (reached is None and taken):
             return None
         left = sum(self._sizes.values())
@@ -66,13 +73,16 @@ class Backlog:
                 left -= size
         return Waiting(max(0, left), "bytes")
 
-    def _watched(self, reached: tuple[str, int] | None) -> Waiting | None:
+    def _in_folder(self, reached: tuple[str, int] | None) -> Waiting | None:
         """Return what is waiting in a watched folder; it is known by the list of its files."""
         if not (Path(self._list) / LIST).exists():
             return None
-        files = FolderFiles(self._definition.name, "", self._list)
+        if self._watched is None:
+            folder = Path(local_path(str(option(self._definition, "path"))) or "").absolute()
+            self._watched = FolderFiles(self._definition.name, folder, self._list)
+        self._watched.refresh()
         path, place = reached or ("", 0)
-        return Waiting(files.waiting(path, place), "bytes")
+        return Waiting(self._watched.waiting(path, place), "bytes")
 
     def _bytes_before(self, path: str, place: int) -> int:
         """Return how many bytes are before a place; of columnar files in proportion to the rows."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import os
+import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +16,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.config import Config
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, shown_cause
+from penstock.temporary import new_folder
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
 _LOCAL_LOGS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[\d+, *\d+, *\d+\]|(spark|k8s)://\S+|yarn"
 )
 
 STREAM_SETTINGS = {
@@ -43,12 +47,16 @@ STREAM_SETTINGS = {
 
 def own_session(master: str | None, config: Config) -> SparkSession:
     """Start (or get) a Spark of our own: embedded, or the driver of an application on a cluster."""
+    _check_start(master)
     if master is None or master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable  # data sources look only here
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # executors may have another
+    settings = own_settings(master, config)
+    if master is None or master.startswith("local"):
+        settings |= temporary_settings(settings["spark.driver.extraJavaOptions"])
     builder = SparkSession.builder.appName("penstock")
-    for key, value in own_settings(master, config).items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         with unzipped_pyspark(master):
@@ -59,7 +67,23 @@ def own_session(master: str | None, config: Config) -> SparkSession:
             f"Spark must be able to start, but: {told[0] if told else type(error).__name__}; it "
             f"needs Java 17 or newer ('java -version' shows yours; JAVA_HOME chooses one) and a "
             f"master that can be reached"
-        ) from error
+        ) from shown_cause(error)
+
+
+def _check_start(master: str | None) -> None:
+    """Check what Java would only complain about at length."""
+    if master is not None and not _MASTER.fullmatch(master):
+        raise ConfigError(
+            f"the master must be local, local[n], spark://host:port, yarn or k8s://address, got "
+            f"'{master}'"
+        )
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java") if not home else shutil.which("java", path=f"{home}/bin")
+    if java is None:
+        where = f"there is none in JAVA_HOME, {home}" if home else "there is none on the PATH"
+        raise ConfigError(
+            f"Spark needs Java 17 or newer, but {where}; install it, or set JAVA_HOME to its folder"
+        )
 
 
 @contextmanager
@@ -75,8 +99,7 @@ def unzipped_pyspark(master: str | None = None) -> Iterator[None]:
     if not local or "SPARK_HOME" in os.environ or not (installed / "jars").is_dir():
         yield
         return
-    home = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    home = new_folder("spark-home")
     for name in ("bin", "jars"):
         (home / name).symlink_to(installed / name)
     os.environ["SPARK_HOME"] = str(home)
@@ -107,6 +130,8 @@ def own_settings(master: str | None, config: Config) -> dict[str, str]:
         "spark.log.level": "FATAL",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.sql.reflect.allowList": "NONE",
+        "spark.sql.redaction.options.regex": ".*",
+        "spark.redaction.regex": "(?i)pass|pwd|secret|token|key|credential|jaas|streams",
         "spark.port.maxRetries": "64",
     }
     if master is None or master.startswith("local"):
@@ -126,6 +151,19 @@ def own_settings(master: str | None, config: Config) -> dict[str, str]:
         settings["spark.cores.max"] = str(config["cluster.cores"])
         settings["spark.default.parallelism"] = str(config["cluster.cores"])
     return settings
+
+
+def temporary_settings(*java: str) -> dict[str, str]:
+    """Return the settings of a local Spark that keep what it writes in the folder of this process.
+
+    ``java`` are the options of Java that it has besides.
+    """
+    folder = str(new_folder("spark"))
+    option = f'"-Djava.io.tmpdir={folder}"'
+    return {
+        "spark.local.dir": folder,
+        "spark.driver.extraJavaOptions": " ".join([*java, option]),
+    }
 
 
 def pipeline_session(spark: SparkSession, folder: str) -> SparkSession:

@@ -48,7 +48,7 @@ def send(parcels: Iterable[Parcel], folder: str, prefix: str) -> Iterator[Parcel
             with room_for(f"checkpoint {Path(folder).parent}"):
                 if handle < 0:
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 size += -size % _ALIGN
                 _write(handle, memoryview(parcel.blob), size)
             place = [path.name, size, len(parcel.blob)]

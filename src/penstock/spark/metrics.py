@@ -140,6 +140,11 @@ def arrived(manifest: Manifest, stream: str | None = None) -> int:
     )
 
 
+def arrived_by_stream(manifest: Manifest) -> dict[str, int]:
+    """Return how many rows of each stream came."""
+    return {name: arrived(manifest, name) for name in manifest.progress}
+
+
 def state_rows(manifest: Manifest, digests: set[str]) -> int:
     """Return how many rows the runs of some operators hold."""
     return sum(

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -39,15 +40,20 @@ from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
 from penstock.physical.stage import source_beats
 from penstock.runs import failpoints
-from penstock.runs.manifest import Checkpoint, Manifest
+from penstock.runs.checkpoint import Checkpoint
+from penstock.runs.deliveries import book_of, entered
+from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
 from penstock.spark.admission import Admission
 from penstock.spark.backlog import Backlog, Waiting
 from penstock.spark.delivery import Delivery
 from penstock.spark.engine import pipeline_session
-from penstock.spark.metrics import Hot, Metrics, arrived
+from penstock.spark.failures import root_cause
+from penstock.spark.metrics import Hot, Metrics, arrived, arrived_by_stream
 from penstock.spark.pushdown import push_down
-from penstock.spark.sources import is_finite, open_streams
+from penstock.spark.sources import SPARK_ERRORS, is_finite, open_streams
+from penstock.spark.spool import SpoolFiles
+from penstock.spark.stream_forms import described, difference
 from penstock.spark.tables import (
     check_contents,
     contents_frame,
@@ -85,11 +91,15 @@ class Running:
 
 @dataclass
 class Pipeline:
-    """All queries of one session on one checkpoint. ``catalog`` is told to who reads it only."""
+    """All queries of one session on one checkpoint, which is locked and opened.
+
+    ``retained`` are its manifests.  ``catalog`` is what readers of the checkpoint are told.
+    """
 
     spark: SparkSession
     config: Config
-    folder: str
+    checkpoint: Checkpoint
+    retained: Sequence[Manifest]
     streams: dict[str, StreamDef]
     tables: dict[str, TableDef]
     delivery: Delivery
@@ -98,17 +108,18 @@ class Pipeline:
     catalog: Catalog = field(default_factory=Catalog)
 
     def __post_init__(self) -> None:
+        self.folder = str(self.checkpoint.folder)
         self._session = pipeline_session(self.spark, self.folder)
         self._lock = threading.RLock()
-        self.checkpoint = Checkpoint(
-            self.folder, self.config["fsync"], self.config["retain.manifests"]
-        )
-        self.checkpoint.lock()
-        try:
-            self._open()
-        except BaseException:
-            self.checkpoint.unlock()
-            raise
+        self.manifest = self.retained[-1] if self.retained else self._empty()
+        self.shards = self.manifest.shards
+        self.book = book_of(self.manifest)
+        self._settled = False
+        self._undelivered = False
+        retained = [arrived_by_stream(manifest) for manifest in self.retained]
+        kept = max(self.config["retain.manifests"], 1) + 1
+        self._reached: deque[dict[str, int]] = deque(retained, maxlen=kept)
+        self._spools: dict[str, SpoolFiles] = {}
         self._plan: PhysicalPlan | None = None
         self.last_plan: PhysicalPlan | None = None
         self._dropped: set[str] = set()
@@ -125,32 +136,19 @@ class Pipeline:
         self._stopping = False
         self._told: tuple[list[object], dict[str, Any]] = ([], {})
 
-    def _open(self) -> None:
-        """Read the newest manifest, or begin with an empty one."""
-        failpoints.passing("lock-taken")
-        manifest = self.checkpoint.latest()
+    def _empty(self) -> Manifest:
+        """Return what is true before the first batch."""
         shards = self.config["shards"] or self.spark.sparkContext.defaultParallelism
-        if manifest is None:
-            empty: list[dict[str, Any]] = [{} for _ in range(shards)]
-            manifest = Manifest(shards=shards, lifetime=self.config["lifetime"], states=empty)
-        elif self.config["lifetime"] != manifest.lifetime:
-            raise StateError(
-                f"a checkpoint keeps the lifetime method that it was made with: {self.folder} has "
-                f"{manifest.lifetime}, got --set lifetime={self.config['lifetime']}; give it that "
-                f"or use another --checkpoint"
-            )
-        elif self.config["shards"] not in (0, manifest.shards):
-            raise StateError(
-                f"a checkpoint keeps the number of shards it was made with: {self.folder} has "
-                f"{manifest.shards}, got --set shards={self.config['shards']}; leave it out or use "
-                f"another --checkpoint"
-            )
-        else:
-            self.checkpoint.check_offsets(manifest)
-            self.checkpoint.check_files(manifest)
-        self.manifest = manifest
-        self.shards = manifest.shards
-        self._swept = self.checkpoint.sweep(manifest.files())
+        states: list[dict[str, Any]] = [{} for _ in range(shards)]
+        run, lifetime = self.checkpoint.run, self.config["lifetime"]
+        return Manifest(run=run, shards=shards, lifetime=lifetime, states=states)
+
+    # -- sinks -----------------------------------------------------------------------------------
+
+    def check_sinks(self, names: Iterable[str], allow_change: bool) -> None:
+        """Ask sinks how far they are, before anything is written; see `runs.deliveries`."""
+        with self._lock:
+            self.book |= self.delivery.check(names, self.book, self.retained, allow_change)
 
     # -- queries ---------------------------------------------------------------------------------
 
@@ -160,8 +158,8 @@ class Pipeline:
         if known is not None and known["plan"] != _signature(node, mode, keep):
             raise StateError(
                 f"query '{name}' must be the one that the checkpoint {self.folder} was made with, "
-                f"but its text or sink mode has changed; give it another name or use another "
-                f"--checkpoint"
+                f"but its text or sink mode has changed; to begin it anew, write DROP QUERY IF "
+                f"EXISTS before it, for one run, or use another --checkpoint"
             )
 
     def _known(self, name: str) -> dict[str, Any] | None:
@@ -184,10 +182,22 @@ class Pipeline:
     def drop(self, name: str) -> None:
         """Remove a query; its state goes with the next batch."""
         with self._lock:
-            del self.queries[name]
+            self.queries.pop(name, None)
             self._dropped.add(name)
+            if name in self.book:
+                self.book[name] = replace(self.book[name], ended=True)
             self._plan = None
             failpoints.passing("query-dropped")
+
+    def missing_queries(self) -> list[str]:
+        """Return the queries that the checkpoint knows and that nobody has added or dropped."""
+        known = self.manifest.queries
+        return [n for n in known if n not in self.queries and n not in self._dropped]
+
+    def changed_stream(self, definition: StreamDef) -> str | None:
+        """Say how a stream is read otherwise than the checkpoint knows it; None if it is not."""
+        known = self.manifest.streams.get(definition.name)
+        return None if known is None else difference(known, described(definition))
 
     def pause(self, name: str) -> None:
         """Stop working on a query; nothing of it is kept but its name."""
@@ -271,7 +281,9 @@ class Pipeline:
             return
         self.stop()
         self.error = None
-        self.delivery.replay(self.manifest)
+        if not self._settled:
+            self.checkpoint.settle(self.manifest if self.retained else None)
+            self._settled = True
         self.admission.start()
         self._heard_at.clear()  # while nothing was read, nothing could be heard
         definitions = [self.streams[name] for name in sorted(wanted | self._opened)]
@@ -283,7 +295,10 @@ class Pipeline:
             "checkpointLocation", self.checkpoint.spark
         )
         writer = writer.trigger(processingTime=f"{int(self.config['trigger'] * 1000)} milliseconds")
-        self._stream_query = writer.start()
+        try:
+            self._stream_query = writer.start()
+        except SPARK_ERRORS as error:
+            raise root_cause(error) from error
 
     def stop(self) -> None:
         """Stop after the batch under way."""
@@ -376,12 +391,13 @@ class Pipeline:
                 raise InterruptedError("the pipeline is stopping; this batch comes again")
             began = time.perf_counter()
             try:
-                offsets = self.checkpoint.offsets_digest(batch)
+                offsets = self.checkpoint.log.offsets_digest(batch)
                 failpoints.passing("offsets-read")
                 known = self.checkpoint.read(batch)
                 if known is not None and batch == self.manifest.batch:
                     self._check_replay(frame, known)
-                    self.delivery.publish(known)
+                    if self._undelivered:  # at the start of a run sinks got what they missed
+                        self._publish(known)
                     failpoints.passing("before-return")
                     return
                 if batch != self.manifest.batch + 1:
@@ -391,17 +407,38 @@ class Pipeline:
                     )
                 manifest = self._run(frame, batch)
                 manifest.offsets = offsets
+                manifest.logs = self.checkpoint.log.digests()
                 manifest.catalog = self._catalog_file()
+                manifest.follow(self.manifest, self.checkpoint.turn)
+                book = entered(self.book, manifest)
+                manifest.outlets = {name: told.describe() for name, told in book.items()}
                 self.checkpoint.commit(manifest)
-                before, self.manifest = self.manifest, manifest
-                self.delivery.publish(manifest)
-                self.checkpoint.sweep(manifest.files() | before.files())
+                before, self.manifest, self.book = self.manifest, manifest, book
+                self._publish(manifest)
+                self.checkpoint.sweep(manifest.files() | before.files(), batch)
+                self._prune()
                 self.metrics.batch(before, manifest, time.perf_counter() - began)
                 self.admission.note(self.metrics.batch_rows, self.metrics.batch_seconds)
                 failpoints.passing("before-return")
             except BaseException as error:
                 self.error = error
                 raise
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Give a batch to the sinks; if one fails, it is given to them again."""
+        self._undelivered = True
+        self.delivery.publish(manifest)
+        self._undelivered = False
+
+    def _prune(self) -> None:
+        """Remove pushed rows that no batch will read again: all kept manifests have them."""
+        self._reached.append(arrived_by_stream(self.manifest))
+        oldest = self._reached[0]
+        for name in self._opened:
+            if self.streams[name].format.lower() == "memory" and oldest.get(name):
+                if name not in self._spools:
+                    self._spools[name] = SpoolFiles(self.spool(name))
+                self._spools[name].prune(oldest[name])
 
     def _catalog_file(self) -> dict[str, Any]:
         """Write down what is declared, if that has changed; return the place of the file."""
@@ -421,7 +458,7 @@ class Pipeline:
 
         Its answers are in the manifest, so the rows are read only to be compared.
         """
-        self.checkpoint.check_offsets(known)
+        self.checkpoint.log.check_offsets(known)
         streams = self.streams_of_plan()
         expected = {name: found for name, found in known.inputs.items() if name in streams}
         columns = {name: found["columns"] for name, found in expected.items()}
@@ -525,6 +562,7 @@ class Pipeline:
             lifetime=self.config["lifetime"],
             numbers=plan.numbers,
             queries={n: _described(q, outputs.get(n)) for n, q in self.queries.items()},
+            streams=before.streams | {n: described(self.streams[n]) for n in self._opened},
             progress=progress,
             tables=[plan.nodes[at].digest for at in plan.sources("table")],
             contents=contents_of(reports),

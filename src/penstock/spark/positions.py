@@ -3,8 +3,11 @@
 A `Position` is written to Spark's offset log as JSON and holds everything needed to go on:
 file, place in it (a byte at a line start, or a row), arrival number, round and shift of a loop.
 `ReplayFiles.advance` depends only on the position, the number of rows and the files, so a batch
-that Spark replays is cut exactly as before.  ``files`` is a digest of the files' names and sizes:
-a replay whose files have changed stops instead of reading something else.
+that Spark replays is cut exactly as before.
+
+A replay reads the files that were there when it began, as they were then.  ``listed`` is a digest
+of their names, sizes and modification times; the list itself is kept beside the checkpoint, so that
+a file that has changed can be named.  Only files that still have rows to give must be unchanged.
 
 A looped source is shifted by its *period* each round: the span of its times plus the mean gap
 between two rows (at least one chronon), so time goes on at the border of two rounds.
@@ -12,9 +15,8 @@ between two rows (at least one chronon), so time goes on at the border of two ro
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,9 @@ import numpy as np
 import pyarrow.parquet
 
 from penstock.catalog import StreamDef
-from penstock.errors import DataError
+from penstock.errors import DataError, StateError
 from penstock.model import I64, MIN_TIME, TIMESTAMP, to_numpy
+from penstock.spark.offsets import START, Place, bad_position
 from penstock.spark.readers import read_slice
 from penstock.spark.readers.base import (
     EXTENSIONS,
@@ -33,9 +36,11 @@ from penstock.spark.readers.base import (
     option,
     wanted_columns,
 )
+from penstock.spark.readers.columnar import damage_told, sound_metadata
 from penstock.spark.readers.delimited import csv_dialect, text_dialect
-from penstock.spark.readers.json_lines import check_json
 from penstock.spark.readers.lines import advance as advance_lines
+from penstock.spark.readers.lines import check_text
+from penstock.spark.signatures import FileList, Signature, check_unchanged, digest, signature
 
 Descriptor = tuple[str, str, int, int, int, int, bool]
 """stream, path, first, last, ordinal, shift, final."""
@@ -45,7 +50,7 @@ _LOOK_AHEAD = 65_536
 
 
 @dataclass(frozen=True)
-class Position:
+class Position(Place):
     """A place in a replayed source; ``at`` is -1 before the first row of a file."""
 
     file: int = 0
@@ -55,16 +60,16 @@ class Position:
     shift: int = 0
     period: int = 0
     done: bool = False
-    files: str = ""
+    listed: str = START
 
-    def to_json(self) -> dict[str, Any]:
-        """As Spark's offset log keeps it."""
-        return asdict(self)
+    @classmethod
+    def lowest(cls, name: str) -> int:
+        return -1 if name == "at" else 0
 
-    @staticmethod
-    def from_json(found: Mapping[str, Any]) -> Position:
-        """The inverse of `to_json`."""
-        return Position(**found)
+    @property
+    def begins(self) -> bool:
+        """Whether nothing has been read yet."""
+        return not (self.file or self.round or self.ordinal or self.done) and self.at < 0
 
 
 def loop_rounds(definition: StreamDef) -> int | None:
@@ -129,19 +134,25 @@ def list_files(definition: StreamDef) -> list[Path]:
 
 
 class ReplayFiles:
-    """The files of a replayed stream, fixed when it is made."""
+    """The files of a replayed stream, fixed when it begins; ``kept_in`` is where their list is."""
 
-    def __init__(self, definition: StreamDef) -> None:
+    def __init__(self, definition: StreamDef, kept_in: str | Path | None = None) -> None:
         self.definition = definition
-        self.paths = [str(path) for path in list_files(definition)]
         self.rounds = loop_rounds(definition)
-        known = hashlib.blake2b(digest_size=8)
-        for path in self.paths:
-            known.update(f"{Path(path).name}\0{Path(path).stat().st_size}\0".encode())
-        self.digest = known.hexdigest()
+        self._list = None if kept_in is None else FileList(kept_in)
+        self._kept = False
+        self._present = [str(path) for path in list_files(definition)]
+        self._use(self._present, [signature(definition.name, path) for path in self._present])
+
+    def _use(self, paths: Sequence[str], seen: Sequence[Signature]) -> None:
+        """Replay these files, which had these signatures when they were first seen."""
+        self.paths = list(paths)
+        self._seen = list(seen)
+        self.digest = digest(seen)
         self._bounds: dict[int, tuple[int, int]] = {}
         self._row_bytes: dict[int, float] = {}
         self._ahead: tuple[Position, Position, I64] | None = None
+        self._period: int | None = None
 
     def check(self) -> None:
         """Open every file's head: its header, schema line or schema must fit the declaration."""
@@ -150,8 +161,15 @@ class ReplayFiles:
 
     def start(self) -> Position:
         """Return the position before the first row."""
-        period = 0 if self.rounds == 1 else self._period()
-        return Position(files=self.digest, period=period)
+        if self._period is None:
+            self._period = 0 if self.rounds == 1 else self._found_period()
+        return Position(listed=self.digest, period=self._period)
+
+    def keep(self) -> None:
+        """Keep the list of the files, for the time when one of them will have changed."""
+        if self._list is not None and not self._kept:
+            self._list.replace(self._seen)
+        self._kept = True
 
     def advance(
         self, position: Position, rows: int, size: int | None = None
@@ -164,6 +182,7 @@ class ReplayFiles:
         a slice has one of no rows.
         """
         self.check_same(position)
+        self._check_place(position)
         slices: list[Descriptor] = []
         name = self.definition.name
         seen_in_round = position.at >= 0 or position.file > 0
@@ -181,6 +200,7 @@ class ReplayFiles:
                     round=position.round + 1,
                     shift=position.shift + position.period,
                 )
+            self._check_file(position.file)
             first, last = self._bounds_of(position.file)
             at = max(first, position.at)
             if at >= last:
@@ -251,7 +271,7 @@ class ReplayFiles:
         for part in read_slice(self.definition, path, first, last, (), shift):
             into[part.positions] = to_numpy(part.table.column(self.definition.time))
 
-    def _period(self) -> int:
+    def _found_period(self) -> int:
         lowest, highest, rows = 2**63 - 1, MIN_TIME, 0
         for path in self.paths:
             for part in read_slice(self.definition, path, 0, -1, ()):
@@ -264,13 +284,79 @@ class ReplayFiles:
         return span + max(1, span // max(rows - 1, 1))
 
     def check_same(self, position: Position) -> None:
-        """Check that the files are those among which a position was taken."""
-        if position.files and position.files != self.digest:
+        """Take the files among which a position was taken; they must be known, and no others."""
+        if not self.restore(position):
+            name = self.definition.name
+            list_path = "" if self._list is None else f" {self._list.path}"
+            folder = option(self.definition, "path")
             raise DataError(
-                f"the files of stream {self.definition.name} must stay as they were when its "
-                f"checkpoint was made, but their names or sizes have changed; bring the old files "
-                f"back or start with a new checkpoint"
+                f"the files of stream {name} in '{folder}' must stay as they were when its "
+                f"checkpoint was made, but their names, sizes or modification times have changed; "
+                f"which of them cannot be said, because their list{list_path} is gone, damaged or "
+                f"of another time; bring the old files back (cp -p keeps times), or start with a "
+                f"new checkpoint"
             )
+
+    def restore(self, position: Position) -> bool:
+        """Take the files among which a position was taken, if they are known, and no others."""
+        if position.listed == self.digest:
+            return True
+        name, kept = self.definition.name, self._kept_list()
+        if kept is None or digest(kept) != position.listed:
+            return False
+        names = {file.name for file in kept}
+        for path in self._present:
+            if Path(path).name not in names:
+                raise DataError(
+                    f"the replay of stream {name} must have the files that it began with, but "
+                    f"'{path}' was added since; move it away, or start with a new checkpoint (a "
+                    f"stream USING parquet reads files as they arrive)"
+                )
+        root = Path(local_path(str(option(self.definition, "path"))) or "").absolute()
+        paths = [str(root / file.name) for file in kept]
+        self._use([str(root)] if root.is_file() else paths, kept)
+        return True
+
+    def _kept_list(self) -> list[Signature] | None:
+        """Return the list that was kept, None if there is none or it is damaged."""
+        if self._list is None:
+            return None
+        try:
+            self._list.refresh()
+        except StateError:
+            return None
+        return list(self._list.files)
+
+    def _check_file(self, file: int) -> None:
+        check_unchanged(self.definition.name, self.paths[file], self._seen[file])
+
+    def _check_place(self, position: Position) -> None:
+        """Check that a position can be one of these files; it must be a line start, or a row."""
+        problem, name = None, self.definition.name
+        if (position.file == len(self.paths)) != position.done and self.paths:
+            problem = f"file {position.file} of {len(self.paths)} is not the end"
+        elif position.file > len(self.paths):
+            problem = f"there are {len(self.paths)} files, but it is in number {position.file}"
+        elif self.rounds is not None and position.round >= self.rounds:
+            problem = f"it is in round {position.round + 1} of {self.rounds}"
+        elif position.shift != position.round * position.period:
+            problem = f"{position.round} rounds of {position.period} do not make {position.shift}"
+        elif position.at >= 0 and not position.done:
+            self._check_file(position.file)
+            first, last = self._bounds_of(position.file)
+            if not first <= position.at <= last or not self._is_row(position.file, position.at):
+                problem = f"no row begins at {position.at} of '{self.paths[position.file]}'"
+        if problem is not None:
+            raise bad_position(name, problem)
+
+    def _is_row(self, file: int, at: int) -> bool:
+        """Whether a row begins, or the last one ends, at a place of a file."""
+        path = self.paths[file]
+        if at in self._bounds_of(file) or file_format(self.definition, path) == "parquet":
+            return True
+        with open_input(path) as source:
+            source.seek(at - 1)
+            return bytes(source.read(1)) == b"\n"
 
     def _bounds_of(self, file: int) -> tuple[int, int]:
         """Return where the rows of a file start and end; its head is checked the first time."""
@@ -284,7 +370,7 @@ class ReplayFiles:
                 elif kind == "text":
                     bounds = text_dialect(self.definition, source, path, wanted)[1], source.size()
                 elif kind == "json":
-                    check_json(self.definition, source, path)
+                    check_text(self.definition, source, path)
                     bounds = 0, source.size()
                 else:
                     bounds = 0, self._parquet_rows(source, path, file)
@@ -305,16 +391,11 @@ class ReplayFiles:
         return end, taken, size - int(taken * per_row)
 
     def _parquet_rows(self, source: Any, path: str, file: int) -> int:
-        try:
-            found = pyarrow.parquet.ParquetFile(source).metadata
+        with damage_told(self.definition, path, "Parquet"):
+            found = sound_metadata(pyarrow.parquet.ParquetFile(source))
             groups = (found.row_group(i).total_byte_size for i in range(found.num_row_groups))
             self._row_bytes[file] = max(1.0, sum(groups) / max(int(found.num_rows), 1))
             return int(found.num_rows)
-        except pyarrow.ArrowInvalid as error:
-            raise DataError(
-                f"the file '{path}' of stream {self.definition.name} must be a Parquet file: "
-                f"{error}"
-            ) from None
 
     def _advance_in(self, file: int, at: int, rows: int) -> tuple[int, int]:
         path = self.paths[file]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -29,10 +29,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.catalog import StreamDef
-from penstock.errors import InternalError
+from penstock.errors import InternalError, StateError
 from penstock.model import MIN_TIME
 from penstock.spark.admission import admitted
 from penstock.spark.folders import FolderFiles, FolderPosition
+from penstock.spark.offsets import bad_position
 from penstock.spark.positions import Descriptor, Position, ReplayFiles, positive
 from penstock.spark.readers.base import from_json, local_path, option
 from penstock.spark.spool import SpoolFiles, SpoolPosition
@@ -57,9 +58,9 @@ class DescriptorSource(DataSource):
     """``format("penstock")``: the option ``streams`` is a JSON list of streams, each an object.
 
     Its ``definition`` is that of the stream, ``rows`` and ``bytes`` are the most of a batch.
-    ``folder`` is where a spool is, or with ``files`` (most files of a batch) the list of a watched
-    folder.  ``admission`` is the file that tells how many rows a batch may take by now, at most
-    ``rows``.
+    ``folder`` is where a spool is, or the list of the files of a replay or of a watched folder,
+    of which a batch takes at most ``files``.  ``admission`` is the file that tells how many rows a
+    batch may take by now, at most ``rows``.
     """
 
     @classmethod
@@ -87,11 +88,11 @@ def _reader_of(definition: StreamDef, options: Mapping[str, Any]) -> StreamReade
     if "files" in options:
         watched = local_path(str(option(definition, "path"))) or ""
         found = FolderFiles(definition.name, Path(watched).absolute(), options["folder"])
-        return FolderReader(found, limits)
-    if "folder" in options:
+        return FolderReader(definition.name, found, limits)
+    if definition.format.lower() == "memory":
         return SpoolReader(definition.name, SpoolFiles(options["folder"]), limits)
     rate, speed = positive(definition, "rate"), positive(definition, "speed")
-    return ReplayReader(ReplayFiles(definition), limits, rate, speed)
+    return ReplayReader(ReplayFiles(definition, options.get("folder")), limits, rate, speed)
 
 
 class Slices(InputPartition):
@@ -134,7 +135,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         everything = isinstance(limit, ReadAllAvailable)
-        end = dict(start)
+        end = dict(_checked(start))
         for name, reader in self._readers.items():
             begin = reader.position(start.get(name))
             reached = reader.advance(begin, everything)
@@ -144,6 +145,9 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         planned = []
+        lost = set(_checked(start)) - set(_checked(end))
+        if lost:
+            raise bad_position(min(lost), "a later batch has none")
         for name, reader in self._readers.items():
             first, last = reader.position(start.get(name)), reader.position(end.get(name))
             if first != last:
@@ -154,6 +158,17 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, Slices):
             raise InternalError(f"a partition must be Slices, got {type(partition).__name__}")
         return iter(partition.descriptors)
+
+
+def _checked(offset: Any) -> Offset:
+    """Check that an offset has a position for each of some streams."""
+    if not isinstance(offset, dict) or not all(isinstance(p, dict) for p in offset.values()):
+        raise StateError(
+            f"Spark's offsets must have a position for each stream, got {str(offset)[:80]!r}; the "
+            f"checkpoint is damaged, or was made by another version of Penstock: use another "
+            f"--checkpoint"
+        )
+    return offset
 
 
 class StreamReader(Protocol[Place]):
@@ -193,13 +208,16 @@ class ReplayReader:
         self._target: Position | None = None
 
     def position(self, offset: Mapping[str, Any] | None) -> Position:
-        return self._files.start() if offset is None else Position.from_json(offset)
+        if offset is None:
+            return self._files.start()
+        return Position.from_json(offset, self._files.definition.name)
 
     def freeze(self) -> None:
         self._frozen = True
 
     def advance(self, position: Position, everything: bool) -> Position:
         if position.done or position == self._target:
+            self._files.restore(position)  # refuses files that were added
             return position
         endless = self._files.rounds is None
         rows = self._limits.rows if endless and everything else self._limits.now(everything)
@@ -208,6 +226,7 @@ class ReplayReader:
         end, slices = self._files.advance(position, rows, self._limits.bytes)
         if end.ordinal == position.ordinal and not end.done:
             return position
+        self._files.keep()
         self._planned = {(position, end): slices}
         if self._frozen and endless:
             self._target = end
@@ -215,13 +234,17 @@ class ReplayReader:
 
     def slices(self, first: Position, last: Position) -> list[Descriptor]:
         slices = self._planned.get((first, last))
-        if slices is None:
-            self._files.check_same(last)
-            reached, slices = self._files.advance(first, last.ordinal - first.ordinal)
-            if replace(reached, files="") != replace(last, files=""):
-                raise InternalError(
-                    f"a replayed batch must end where it ended before, at {last}, got {reached}"
-                )
+        if slices is not None:
+            return slices
+        name = self._files.definition.name
+        self._files.check_same(last)
+        if first.begins:
+            first = self._files.start()
+        if last.ordinal < first.ordinal or first.done:
+            raise bad_position(name, f"it goes from {first} back to {last}")
+        reached, slices = self._files.advance(first, last.ordinal - first.ordinal)
+        if reached != last:
+            raise bad_position(name, f"the batch that ended at {last} ends at {reached}")
         return slices
 
     def _due(self, position: Position, limit: int) -> int:
@@ -264,10 +287,10 @@ class SpoolReader:
         self._target: SpoolPosition | None = None
 
     def position(self, offset: Mapping[str, Any] | None) -> SpoolPosition:
-        return SpoolPosition.from_json(offset or {})
+        return SpoolPosition() if offset is None else SpoolPosition.from_json(offset, self._stream)
 
     def freeze(self) -> None:
-        self._target = self._files.advance(SpoolPosition(), _ALL)
+        self._target = self._files.end()
 
     def advance(self, position: SpoolPosition, everything: bool) -> SpoolPosition:
         return self._files.advance(position, self._limits.now(everything), self._target)
@@ -279,19 +302,23 @@ class SpoolReader:
 class FolderReader:
     """Plans the batches of a watched folder: parts of files, in the order in which they came."""
 
-    def __init__(self, files: FolderFiles, limits: Limits) -> None:
+    def __init__(self, stream: str, files: FolderFiles, limits: Limits) -> None:
         self._limits = limits
+        self._stream = stream
         self._files = files
         self._frozen = False
 
     def position(self, offset: Mapping[str, Any] | None) -> FolderPosition:
-        return FolderPosition.from_json(offset or {})
+        if offset is None:
+            return FolderPosition()
+        return FolderPosition.from_json(offset, self._stream)
 
     def freeze(self) -> None:
         self._files.look()
         self._frozen = True
 
     def advance(self, position: FolderPosition, everything: bool) -> FolderPosition:
+        self._files.check(position)
         if not self._frozen:
             self._files.look()
         limits = self._limits
@@ -299,9 +326,4 @@ class FolderReader:
         return self._files.advance(position, rows, limits.files, limits.bytes)[0]
 
     def slices(self, first: FolderPosition, last: FolderPosition) -> list[Descriptor]:
-        reached, slices = self._files.advance(first, last.ordinal - first.ordinal, _ALL, _ALL)
-        if reached.ordinal != last.ordinal:
-            raise InternalError(
-                f"a batch must end where it was planned to end, at {last}, got {reached}"
-            )
-        return slices
+        return self._files.between(first, last)

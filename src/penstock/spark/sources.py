@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.catalog import StreamDef, TableDef
+from penstock.catalog import StreamDef, TableDef, has_references, opened
 from penstock.config import Config
-from penstock.errors import ConfigError, DataError, suggest
+from penstock.errors import ConfigError, DataError, shown_cause, suggest
 from penstock.expr.types import type_name
 from penstock.model import Schema
+from penstock.options import Secret, is_public
+from penstock.spark.failures import first_sentence
 from penstock.spark.positions import ReplayFiles, loop_rounds, positive
 from penstock.spark.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
 from penstock.spark.readers.base import local_path, option, to_json
@@ -61,6 +64,9 @@ _OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
 OWN_SOURCE = "streams"
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """What a call into Spark raises: the second kind when pyspark does not know the exception."""
+
+_LONGEST_SOURCE = 200
+"""Spark makes a folder with the name of a source."""
 
 _PARSED_FORMATS = ("csv", "json")
 _BINARY_FILE = StructType(
@@ -95,12 +101,12 @@ def open_streams(
     """Open streams as one frame of descriptors, with a native struct for each that Spark parses.
 
     Paths and options are checked first.  ``spool`` tells by the name where a memory stream's rows
-    are, or the list of a watched folder's files, ``admission`` is the file that limits batches of
-    Penstock's own sources.
+    are, or the list of the files of a replay or of a watched folder, ``admission`` is the file
+    that limits batches of Penstock's own sources.
     """
     frames: list[DataFrame] = []
     own: list[dict[str, Any]] = []
-    for definition in definitions:
+    for definition in map(opened, definitions):
         check_stream(definition)
         kind, folder = definition.format.lower(), spool(definition.name)
         if kind == "memory" and not folder:
@@ -131,7 +137,7 @@ def _own_options(
     }
     if admission is not None:
         options["admission"] = admission
-    if folder is not None and definition.format.lower() != "replay":
+    if folder is not None:
         options["folder"] = str(Path(folder).absolute())
     if definition.format.lower() == "parquet":
         files = option(definition, "maxFilesPerTrigger") or config["batch.files"]
@@ -172,6 +178,15 @@ def check_stream(definition: StreamDef) -> None:
                     f"there is no option '{name}' of the stream format {kind} "
                     f"(stream {definition.name}); {suggest(name, known)}"
                 )
+    if kind in _OWN_OPTIONS or kind in _FILE_FORMATS:
+        for name, value in definition.options.items():
+            if isinstance(value, Secret) and is_public(kind, name):
+                raise ConfigError(
+                    f"the option {name} of stream {definition.name} must not be SECRET, because "
+                    f"the checkpoint names the files of the format {kind}"
+                )
+    if has_references(definition):
+        return  # the values are looked up, and checked, when the stream is opened
     if kind == "replay":
         if positive(definition, "rate") and positive(definition, "speed"):
             raise ConfigError(
@@ -181,10 +196,17 @@ def check_stream(definition: StreamDef) -> None:
         ReplayFiles(definition).check()
     elif kind == "parquet" or kind in _FILE_FORMATS:
         _check_path(f"stream {definition.name}", option(definition, "path"))
+        if (option(definition, "mode") or "").upper() == "DROPMALFORMED":
+            raise ConfigError(
+                f"the option mode of stream {definition.name} must not be DROPMALFORMED, because "
+                f"rows are never dropped in silence; declare ON ERROR DEADLETTER <sink> instead"
+            )
 
 
 def check_table(definition: TableDef) -> None:
     """Check the path of a table before anything is started."""
+    if has_references(definition):
+        return
     if definition.format.lower() in (*_FILE_FORMATS, "parquet"):
         options = {name.lower(): str(value) for name, value in definition.options.items()}
         _check_path(f"table {definition.name}", options.get("path"))
@@ -219,7 +241,10 @@ def _load(
 
 def _source_name(definition: StreamDef) -> str:
     """Return the name of the source of one stream; no two streams have the same."""
-    return "stream_" + re.sub(r"[^a-z0-9_]", _hexadecimal, definition.name.lower())
+    name = "stream_" + re.sub(r"[^a-z0-9_]", _hexadecimal, definition.name.lower())
+    if len(name) <= _LONGEST_SOURCE:
+        return name
+    return f"{name[: _LONGEST_SOURCE - 41]}_{sha256(name.encode()).hexdigest()[:40]}"
 
 
 def _hexadecimal(match: re.Match[str]) -> str:
@@ -284,7 +309,7 @@ def _open_native(spark: SparkSession, definition: StreamDef, config: Config) -> 
         raise DataError(
             f"the stream {definition.name} must be readable by Spark as format "
             f"'{definition.format}', but: {first_sentence(error)}"
-        ) from error
+        ) from shown_cause(error)
 
 
 def _load_own_schema(
@@ -379,10 +404,3 @@ def quoted(name: str) -> str:
 def spark_schema(schema: Schema) -> StructType:
     """Return declared columns as a Spark schema."""
     return StructType([StructField(f.name, spark_type(f.type)) for f in schema])
-
-
-def first_sentence(error: Exception) -> str:
-    """Return the first line of one of Spark's long messages, without Java's class names."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("An error occurred")]
-    return re.sub(r"^(: )?[a-z]+(\.\w+)+: ", "", told[0]) if told else type(error).__name__

@@ -22,9 +22,9 @@ import pyarrow.parquet
 import pyspark.sql.functions as F  # noqa: N812
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.catalog import TableDef
+from penstock.catalog import TableDef, opened
 from penstock.config import Config
-from penstock.errors import DataError, NotSupportedError, StateError, suggest
+from penstock.errors import DataError, NotSupportedError, StateError, shown_cause, suggest
 from penstock.expr.types import type_name
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import one_array
@@ -32,9 +32,10 @@ from penstock.physical.packing import TablePacker, columns_read
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, report, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs import failpoints
+from penstock.spark.failures import first_sentence
 from penstock.spark.readers.base import local_path
 from penstock.spark.readers.conversion import convert, plain
-from penstock.spark.sources import SPARK_ERRORS, check_table, first_sentence, quoted
+from penstock.spark.sources import SPARK_ERRORS, check_table, quoted
 from penstock.spark.tasks import Batches, Job
 
 Chunks = Iterator[pa.Table]
@@ -154,6 +155,7 @@ def table_frame(
 
     Only the ``needed`` columns are sure to have their values.
     """
+    definition = opened(definition)
     check_table(definition)
     files = _local_parquet(definition)
     if files is None:
@@ -174,6 +176,7 @@ def whole_table(definition: TableDef, spark: Callable[[], SparkSession] | None =
 
     Local Parquet and plain CSV files are read by Arrow, everything else by ``spark``.
     """
+    definition = opened(definition)
     check_table(definition)
     files = _local_parquet(definition)
     if files is not None:
@@ -347,7 +350,7 @@ def _loaded(spark: SparkSession, definition: TableDef, use: Callable[[DataFrame]
         raise DataError(
             f"the table {definition.name} must be readable by Spark as format "
             f"'{definition.format}', but: {first_sentence(error)}"
-        ) from error
+        ) from shown_cause(error)
 
 
 def _fitting(definition: TableDef, batches: Batches) -> Chunks:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from penstock.catalog import StreamDef
+from penstock.catalog import StreamDef, folder_name
 from penstock.config import Config
 from penstock.errors import DataError
 from penstock.kernels.keys import sum_of_rows
@@ -31,7 +31,7 @@ from penstock.runs.segments import SegmentStorage, forget_deleted
 from penstock.spark.exchange import receive, send
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
-from penstock.spark.readers.base import file_format
+from penstock.spark.readers.base import file_format, shortened
 from penstock.spark.sources import native_column
 
 Batches = Iterator[pa.RecordBatch]
@@ -180,7 +180,7 @@ def _by_stream(batches: Batches) -> dict[str, pa.Table]:
 
 def _pack(job: Job, batches: Batches) -> Iterator[Parcel]:
     for name, rows in _by_stream(batches).items():
-        with _storage(job, f"pack-{name}") as storage:
+        with _storage(job, f"pack-{folder_name(name)}") as storage:
             yield from _pack_stream(job, job.streams[name], rows, storage)
 
 
@@ -299,7 +299,7 @@ def _refuse_or_keep(
         row = rejected.slice(0, 1).to_pylist()[0]
         raise DataError(
             f"a row of stream {stream.name} must fit its declared columns: {row['reason']}; the "
-            f"row, number {row['position'] + 1}, is {row['raw']!r}. Correct it, or declare ON "
-            f"ERROR DEADLETTER <sink> to set such rows aside"
+            f"row, number {row['position'] + 1}, is {shortened(row['raw'])!r}. Correct it, or "
+            f"declare ON ERROR DEADLETTER <sink> to set such rows aside"
         )
     rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", rejected))

@@ -35,8 +35,8 @@ from penstock.reference import (
     stream,
     to_intervals,
 )
+from penstock.spark.pushed import as_table
 from penstock.spark.sinks import changes_of
-from penstock.spark.spool import as_table
 from penstock.testing.local import LocalEngine
 from penstock.testing.times import (
     instant,
@@ -428,3 +428,5 @@ def _check_times(table: pa.Table, definition: StreamDef) -> None:
         number = column.is_null().to_pylist().index(True)
         name = definition.schema[definition.time].name
         raise DataError(f"row {number} must have a time, but the time column '{name}' is null")
+    if INF in column.cast(pa.int64()).to_pylist():
+        raise DataError(f"the time of a row must be below 2**63 - 1, got {INF}")

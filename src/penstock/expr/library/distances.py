@@ -19,6 +19,7 @@ from penstock.errors import DataError
 from penstock.expr.edit import edit_distances
 from penstock.expr.nodes import Expr
 from penstock.expr.signatures import COUNT, REAL, TEXT, Function, Mismatch, Rule, Types, takes
+from penstock.expr.text_sizes import repeated
 from penstock.expr.types import DOUBLE, INT
 
 Numbers = npt.NDArray[np.float64]
@@ -125,7 +126,7 @@ def _levenshtein(one: Any, other: Any, *most: int | None) -> pa.Array:
     bound = most[0] if most else None
     if bound is not None and bound < 0:
         raise DataError(f"the largest distance must be at least 0, got {bound}")
-    texts = [v if isinstance(v, pa.Array) else pa.repeat(v, rows) for v in (one, other)]
+    texts = [v if isinstance(v, pa.Array) else repeated(v, rows) for v in (one, other)]
     null = pc.or_(pc.is_null(texts[0]), pc.is_null(texts[1])).to_numpy(zero_copy_only=False)
     found = edit_distances(texts[0], texts[1], bound)
     if bound is not None:

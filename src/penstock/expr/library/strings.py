@@ -3,6 +3,9 @@
 Arrow's text functions take one pattern for a whole column.  Where an argument such as the pattern
 is itself a column, the rows are worked off in groups that share it (`_grouped`).
 
+A function that makes text longer refuses what would be too long (`penstock.expr.text_sizes`) and
+needs memory in proportion to its result.
+
 Case mapping is the full one of Unicode (``upper('ß')`` is ``SS``), which Arrow has only for ASCII;
 other columns are mapped once per distinct text.
 """
@@ -20,6 +23,14 @@ import pyarrow.compute as pc
 from penstock.errors import DataError
 from penstock.expr.casts import map_distinct
 from penstock.expr.signatures import COUNT, PRINTABLE, TEXT, Function, takes
+from penstock.expr.text_sizes import (
+    LONGEST_TEXT,
+    at_most,
+    bytes_of,
+    check_sizes,
+    check_total,
+    repeated,
+)
 from penstock.expr.types import BOOLEAN, INT, STRING
 
 
@@ -29,13 +40,13 @@ def _grouped(kernel: Callable[..., pa.Array], gives: pa.DataType) -> Callable[..
     def apply(text: Any, *params: Any) -> pa.Array:
         rows = next(len(v) for v in (text, *params) if isinstance(v, pa.Array))
         if not isinstance(text, pa.Array):
-            text = pa.repeat(text, rows)
+            text = repeated(text, rows)
         if not any(isinstance(p, pa.Array) for p in params):
             plain = [p.as_py() if isinstance(p, pa.Scalar) else p for p in params]
             if any(p is None for p in plain):
                 return pa.nulls(rows, gives)
             return kernel(text, *plain)
-        columns = [p if isinstance(p, pa.Array) else pa.repeat(p, rows) for p in params]
+        columns = [p if isinstance(p, pa.Array) else repeated(p, rows) for p in params]
         names = [str(i) for i in range(len(columns))]
         table = pa.table([*columns, np.arange(rows)], names=[*names, "row"])
         groups = table.group_by(names).aggregate([("row", "list")])
@@ -50,15 +61,21 @@ def _grouped(kernel: Callable[..., pa.Array], gives: pa.DataType) -> Callable[..
             order.append(index.to_numpy())
         if not parts:
             return pa.array([], gives)
+        check_total(sum(at_most(part, 0) for part in parts), "a function of texts")
         return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order))))
 
     return apply
+
+
+_MOST_GROWTH = 3
+"""A character has at most so many times its bytes in another case."""
 
 
 def _case(ascii_kernel: Any, change: Callable[[str], str]) -> Any:
     def apply(text: pa.Array) -> pa.Array:
         if pc.all(pc.string_is_ascii(text)).as_py() is not False:
             return ascii_kernel(text)
+        check_total(_MOST_GROWTH * at_most(text, 0), "upper(s), lower(s)")
         return map_distinct(text, change, STRING)
 
     return apply
@@ -75,6 +92,7 @@ def _initcap_text(text: str) -> str:
 
 
 def _initcap(text: pa.Array) -> pa.Array:
+    check_total(_MOST_GROWTH * at_most(text, 0), "initcap(s)")
     return map_distinct(text, _initcap_text, STRING)
 
 
@@ -113,11 +131,23 @@ def _ilike(text: pa.Array, pattern: str) -> pa.Array:
     return _like(_lower(text), pattern.lower())
 
 
+def _check_joined(usage: str, *values: Any) -> None:
+    """Check that texts may be put together, row by row."""
+    rows = max((len(v) for v in values if isinstance(v, pa.Array)), default=1)
+    if sum(at_most(value, rows) for value in values) > LONGEST_TEXT:
+        sizes = np.zeros(rows, np.int64)
+        for value in values:
+            sizes += bytes_of(value, rows)
+        check_sizes(sizes, usage)
+
+
 def _concat(*values: Any) -> Any:
+    _check_joined("concat(a, b, ..)", *values)
     return pc.binary_join_element_wise(*values, "", null_handling="emit_null")
 
 
 def _concat_ws(separator: Any, *values: Any) -> Any:
+    _check_joined("concat_ws(separator, a, b, ..)", *values, *[separator] * (len(values) - 1))
     joined = pc.binary_join_element_wise(*values, separator, null_handling="skip") if values else ""
     if isinstance(joined, str):
         joined = pa.scalar("", STRING)
@@ -146,6 +176,10 @@ def _right(text: pa.Array, length: int) -> pa.Array:
 def _replace(text: pa.Array, search: str, replacement: str = "") -> pa.Array:
     if not search:  # Arrow would never end
         return text
+    growth = len(replacement.encode()) - len(search.encode())
+    if growth > 0:
+        found = np.asarray(pc.count_substring(text, search).fill_null(0), np.int64)
+        check_sizes(bytes_of(text, 0) + found * growth, "replace(s, search, replacement)")
     return pc.replace_substring(text, pattern=search, replacement=replacement)
 
 
@@ -157,8 +191,14 @@ def _pad(text: pa.Array, length: int, pad: str, left: bool) -> pa.Array:
     most = pc.max(missing).as_py() or 0
     if not pad or most == 0:
         return cut
+    rounds, rest = np.divmod(np.asarray(missing.fill_null(0), np.int64), len(pad))
+    sizes = np.cumsum([0, *(len(character.encode()) for character in pad)])
+    usage = f"{'lpad' if left else 'rpad'}(s, length, pad)"
+    check_sizes(bytes_of(cut, 0) + rounds * sizes[-1] + sizes[rest], usage)
     long = pad * (most // len(pad) + 1)
-    padding = pa.array([long[:n] for n in range(most + 1)], STRING).take(missing)
+    lengths = missing.dictionary_encode()
+    paddings = pa.array([long[:n] for n in lengths.dictionary.to_pylist()], STRING)
+    padding = paddings.take(lengths.indices)
     return _concat(padding, cut) if left else _concat(cut, padding)
 
 
@@ -171,7 +211,12 @@ def _rpad(text: pa.Array, length: int, pad: str = " ") -> pa.Array:
 
 
 def _repeat(text: Any, times: Any) -> pa.Array:
-    return pc.binary_repeat(text, pc.max_element_wise(times, pa.scalar(0, INT), skip_nulls=False))
+    times = pc.max_element_wise(times, pa.scalar(0, INT), skip_nulls=False)
+    rows = max(len(v) for v in (text, times) if isinstance(v, pa.Array))
+    counts = pc.fill_null(times, 0)
+    counts = np.asarray(counts, np.int64) if isinstance(counts, pa.Array) else counts.as_py()
+    check_sizes(bytes_of(text, rows) * counts, "repeat(s, times)")
+    return pc.binary_repeat(text, times)
 
 
 def _instr(text: pa.Array, search: str) -> pa.Array:
@@ -306,6 +351,7 @@ FUNCTIONS = (
         _grouped(_replace, STRING),
         lambda f, s, *others: f.replace(s, *others),
         "Every occurrence replaced, by nothing if no replacement is given.",
+        total=False,
     ),
     Function(
         "startswith",
@@ -372,6 +418,7 @@ FUNCTIONS = (
         _grouped(_lpad, STRING),
         lambda f, s, length, *pad: f.lpad(s, length, *(pad or (f.lit(" "),))),
         "Filled up at the start, or cut, to a length.",
+        total=False,
     ),
     Function(
         "rpad",
@@ -380,6 +427,7 @@ FUNCTIONS = (
         _grouped(_rpad, STRING),
         lambda f, s, length, *pad: f.rpad(s, length, *(pad or (f.lit(" "),))),
         "Filled up at the end, or cut, to a length.",
+        total=False,
     ),
     Function(
         "reverse",
@@ -396,6 +444,7 @@ FUNCTIONS = (
         _repeat,
         lambda f, s, times: f.repeat(s, times),
         "The text several times.",
+        total=False,
     ),
     Function(
         "instr",

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.catalog import StreamDef
+from penstock.errors import DataError
 from penstock.spark.readers.base import (
     CORRUPT,
     DESCRIPTOR,
@@ -18,9 +21,10 @@ from penstock.spark.readers.base import (
     arrival_order,
     file_format,
     open_input,
+    shorter,
     wanted_columns,
 )
-from penstock.spark.readers.columnar import read_arrow, read_native, read_parquet
+from penstock.spark.readers.columnar import ALL_ROWS, read_arrow, read_native, read_parquet
 from penstock.spark.readers.delimited import read_delimited, read_text
 from penstock.spark.readers.json_lines import read_json
 
@@ -63,8 +67,15 @@ def read_slice(
         return
     with open_input(path) as source:
         kind = file_format(definition, path)
+        if kind in ("csv", "text", "json") and last > source.size():
+            raise shorter(path)
         if last < 0:
-            last = source.size() if kind in ("csv", "text", "json") else 2**62
-        yield from _READERS[kind](
-            definition, source, path, first, last, wanted_columns(definition, columns), shift
-        )
+            last = source.size() if kind in ("csv", "text", "json") else ALL_ROWS
+        wanted = wanted_columns(definition, columns)
+        try:
+            yield from _READERS[kind](definition, source, path, first, last, wanted, shift)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"the file '{path}' of stream {definition.name} must be readable as {kind}, and "
+                f"stay as it is while it is read, but: {error}"
+            ) from None

@@ -17,7 +17,7 @@ A `Slice` keeps every row of its range exactly once: either in ``table`` or in `
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ import pyarrow.fs
 from penstock.catalog import StreamDef
 from penstock.errors import DataError, suggest
 from penstock.expr.types import parse_type, type_name
-from penstock.model import I64, Field, Mask, Schema, one_array
+from penstock.model import I64, INF, MIN_TIME, TIMESTAMP, Field, Mask, Schema, one_array
 
 DESCRIPTOR = pa.schema(
     [
@@ -50,6 +50,15 @@ FOLDER_ORDINAL = 2**62
 """Subtracted from modification times, so that the ordinals of folder files are negative."""
 
 REJECTED = pa.schema([("position", pa.int64()), ("reason", pa.string()), ("raw", pa.string())])
+
+_BOUNDS: Mapping[pa.DataType, tuple[int, int]] = {
+    TIMESTAMP: (-62_135_596_800_000_000, 253_402_300_799_999_999),
+    pa.date32(): (-719_162, 2_932_896),
+}
+"""The first and last instant, and day, that every program and database can hold."""
+
+RAW_BYTES = 1 << 16
+"""Most bytes of a rejected row that are kept as its raw text."""
 
 CORRUPT = "_corrupt_record"
 """The last field of a native struct: the text of a row that Spark could not parse, else null."""
@@ -76,8 +85,8 @@ FORMATS: Mapping[str, str] = {
 }
 """What the option ``format`` of a replayed stream may say, and the reader it means."""
 
-RawText = Callable[[I64], pa.Array]
-"""Gives the text of the rows at some places of a block, as a string array."""
+RawText = Callable[[I64], list[str]]
+"""Gives the text of the rows at some places of a block, made by `raw_text`."""
 
 
 @dataclass(frozen=True)
@@ -160,14 +169,39 @@ def local_path(path: str) -> str | None:
     return None if "://" in path else path
 
 
+class InputFile(pa.OSFile):  # type: ignore[misc]
+    """A local file that must not get shorter while it is read.
+
+    It is not mapped into memory: a mapped file that someone cuts kills the process that reads it.
+    """
+
+    path = ""
+
+    def read_buffer(self, size: int | None = None) -> pa.Buffer:
+        """Read so many bytes, or up to the end that the file had when it was opened."""
+        left = self.size() - self.tell()
+        data = super().read_buffer(size)
+        if len(data) < (left if size is None else min(size, left)):
+            raise shorter(self.path)
+        return data
+
+
+def shorter(path: str) -> DataError:
+    """Return the error of a file that has less than it had when a batch was planned."""
+    return DataError(
+        f"the file '{path}' must stay as it is while the stream runs, but it has become shorter; "
+        f"bring the old file back, or start with a new checkpoint"
+    )
+
+
 def open_input(path: str) -> Any:
-    """Open a file for reading: memory-mapped when local, through ``pyarrow.fs`` when not."""
+    """Open a file for reading, through ``pyarrow.fs`` when it is not local."""
     local = local_path(path)
     try:
         if local is not None:
-            if Path(local).stat().st_size == 0:
-                return pa.BufferReader(b"")
-            return pa.memory_map(local)
+            opened = InputFile(local)
+            opened.path = path
+            return opened
         system, name = pyarrow.fs.FileSystem.from_uri(path)
         return system.open_input_file(unquote(name) if urlparse(path).scheme == "file" else name)
     except FileNotFoundError:
@@ -199,11 +233,23 @@ def arrival_order(table: pa.Table) -> I64:
     return np.asarray(order).astype(np.int64)
 
 
-def rejected_rows(positions: I64, reasons: pa.Array, raw: pa.Array) -> pa.Table:
+def rejected_rows(positions: I64, reasons: pa.Array | list[str], raw: list[str]) -> pa.Table:
     """Return a table of rejected rows."""
+    told = pa.array(reasons, pa.string()) if isinstance(reasons, list) else one_array(reasons)
     return pa.table(
-        [pa.array(positions, pa.int64()), one_array(reasons), one_array(raw)], schema=REJECTED
+        [pa.array(positions, pa.int64()), told, pa.array(raw, pa.string())], schema=REJECTED
     )
+
+
+def raw_text(row: bytes, length: int | None = None) -> str:
+    """Return what is kept of a rejected row: text that every sink can hold, and not too long.
+
+    What is no text, and NUL, becomes U+FFFD.  ``length`` is that of the whole row, if ``row`` is
+    its beginning.
+    """
+    length = len(row) if length is None else length
+    text = row[:RAW_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")
+    return text if length <= RAW_BYTES else f"{text} ... ({length:,} bytes in all)"
 
 
 def no_rejected() -> pa.Table:
@@ -219,20 +265,20 @@ def make_slice(
     raw: RawText,
     shift: int,
 ) -> Slice:
-    """Put a slice together: drop rows without a time, shift the time, fill columns not asked for.
+    """Put a slice together: drop rows without a usable time, shift it, fill other columns.
 
     ``raw`` gives the text of rows by their places in ``positions``.
     """
-    time = arrays[definition.time]
-    if time.null_count:
-        missing: Mask = np.asarray(time.is_null())
-        places = np.flatnonzero(missing)
-        name = definition.schema[definition.time].name
-        reasons = pa.array([f"the time column '{name}' is null"] * len(places), pa.string())
-        rejected = pa.concat_tables(
-            [rejected, rejected_rows(positions[places], reasons, raw(places))]
-        )
-        kept = np.flatnonzero(~missing)
+    bad: Mask = np.zeros(len(positions), bool)
+    reasons: dict[int, str] = {}
+    for reason, wrong in _unusable(definition, arrays):
+        reasons |= dict.fromkeys(np.flatnonzero(wrong & ~bad).tolist(), reason)
+        bad |= wrong
+    if reasons:
+        places = np.array(list(reasons), np.int64)
+        told = rejected_rows(positions[places], list(reasons.values()), raw(places))
+        rejected = pa.concat_tables([rejected, told])
+        kept = np.flatnonzero(~bad)
         indices = pa.array(kept)
         arrays = {at: array.take(indices) for at, array in arrays.items()}
         positions = positions[kept]
@@ -249,6 +295,27 @@ def make_slice(
     return Slice(table, positions, rejected)
 
 
+def _unusable(definition: StreamDef, arrays: Mapping[int, pa.Array]) -> Iterator[tuple[str, Mask]]:
+    """Yield which rows hold values of the right type that no stream can go on with, and why."""
+    time = arrays[definition.time]
+    name = definition.schema[definition.time].name
+    if time.null_count:
+        yield f"the time column '{name}' is null", np.asarray(time.is_null())
+    bounds = {at: _BOUNDS[array.type] for at, array in arrays.items() if array.type in _BOUNDS}
+    if time.type == pa.int64():
+        bounds[definition.time] = (MIN_TIME + 1, INF - 1)
+    for at, (lowest, highest) in bounds.items():
+        array, field = arrays[at], definition.schema[at]
+        numbers = array.view(pa.int32() if array.type == pa.date32() else pa.int64())
+        found = pc.min_max(numbers).as_py()
+        if found["min"] is not None and (found["min"] < lowest or found["max"] > highest):
+            outside = pc.or_(pc.less(numbers, lowest), pc.greater(numbers, highest))
+            years = array.type in _BOUNDS
+            must = "in a year from 1 to 9999" if years else f"from {lowest} to {highest}"
+            reason = f"the column '{field.name}' must be {must}"
+            yield reason, np.asarray(pc.fill_null(outside, False))
+
+
 def _shifted(time: pa.Array, shift: int) -> pa.Array:
     if pa.types.is_timestamp(time.type):
         return pc.add_checked(time.view(pa.int64()), pa.scalar(shift)).view(time.type)
@@ -260,6 +327,11 @@ def _shifted(time: pa.Array, shift: int) -> pa.Array:
             f"the time column must hold the shifted times of a looped source, but "
             f"{type_name(time.type)} is too narrow; declare it BIGINT"
         ) from None
+
+
+def shortened(text: str, most: int = 500) -> str:
+    """Return the beginning of a text that is too long for a message."""
+    return text if len(text) <= most else f"{text[:most]} ..."
 
 
 def match_columns(
@@ -275,7 +347,7 @@ def match_columns(
         if name.lower() not in places:
             raise DataError(
                 f"the column '{name}' of stream {definition.name} must be in '{path}', "
-                f"but its columns are: {', '.join(found) or '(none)'}; "
+                f"but its columns are: {shortened(', '.join(found)) or '(none)'}; "
                 f"declare the columns as the file names them"
             )
         result[at] = places[name.lower()]

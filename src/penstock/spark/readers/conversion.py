@@ -25,6 +25,15 @@ _TIMESTAMP = (
 _ZONE = r"[ T][0-9:.]+(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _TOO_FINE = r"(\.[0-9]{6})[0-9]+"
 
+_TEXTS = {
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.binary(): pa.binary(),
+    pa.large_binary(): pa.large_binary(),
+}
+"""Kinds of text and bytes that may hold text, and the bytes as which they are checked."""
+
 TRUE = ("1", "true", "True", "TRUE", "t", "T", "yes")
 FALSE = ("0", "false", "False", "FALSE", "f", "F", "no")
 
@@ -48,6 +57,7 @@ def convert(text: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
         result, more = _matched(
             text, _NUMBER, lambda t: pc.utf8_ltrim(t, characters="+").cast(type), type
         )
+        result, more = _without_overflow(text, result, more)
     elif pa.types.is_date(type):
         result, more = _matched(text, _DATE, lambda t: t.cast(type), type)
     else:
@@ -76,6 +86,15 @@ def _as_strings(text: pa.Array) -> tuple[pa.Array, Mask]:
     return cast_each(text, lambda t: t.cast(pa.string()), pa.string())
 
 
+def _checked_strings(text: pa.Array) -> tuple[pa.Array, Mask]:
+    """Return strings that may hold anything, null where they are not UTF-8, and where that is."""
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return cast_each(text.view(pa.binary()), lambda t: t.cast(pa.string()), pa.string())
+    return text, np.zeros(len(text), bool)
+
+
 def _matched(
     text: pa.Array,
     pattern: str,
@@ -87,6 +106,17 @@ def _matched(
     fitting = pc.if_else(shaped, text, pa.scalar(None, pa.string()))
     result, more = cast_each(fitting, cast, type)
     return result, bad | more
+
+
+def _without_overflow(text: pa.Array, result: pa.Array, bad: Mask) -> tuple[pa.Array, Mask]:
+    """Refuse numbers that became infinite because they are too large."""
+    infinite = pc.fill_null(pc.is_inf(result), False)
+    if not pc.any(infinite).as_py():
+        return result, bad
+    meant = pc.match_substring(text, "inf", ignore_case=True)
+    too_large = pc.and_(infinite, pc.invert(pc.fill_null(meant, False)))
+    missing = pa.scalar(None, result.type)
+    return pc.if_else(too_large, missing, result), bad | np.asarray(too_large)
 
 
 def _booleans(text: pa.Array) -> tuple[pa.Array, Mask]:
@@ -130,22 +160,17 @@ def plain(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask] | None:
     given = array.type
     none_bad = np.zeros(len(array), bool)
     if given == type:
-        return array, none_bad
+        return _checked_strings(array) if pa.types.is_string(type) else (array, none_bad)
     if pa.types.is_null(given):
         return pa.nulls(len(array), type), none_bad
     if pa.types.is_timestamp(type) and pa.types.is_timestamp(given):
-        return naive_utc(array), none_bad
+        return cast_each(array, naive_utc, type)
     if pa.types.is_integer(type) and pa.types.is_integer(given):
         return cast_each(array, lambda a: a.cast(type), type)
     if pa.types.is_floating(type) and (pa.types.is_integer(given) or pa.types.is_floating(given)):
         return array.cast(type, safe=False), none_bad
     if pa.types.is_date(type) and pa.types.is_date(given):
-        return array.cast(type), none_bad
-    if pa.types.is_string(type) and (
-        pa.types.is_large_string(given)
-        or pa.types.is_binary(given)
-        or pa.types.is_large_binary(given)
-        or given == pa.string_view()
-    ):
         return cast_each(array, lambda a: a.cast(type), type)
+    if pa.types.is_string(type) and given in _TEXTS:
+        return cast_each(array.cast(_TEXTS[given]), lambda a: a.cast(type), type)
     return None

@@ -4,15 +4,16 @@ The text format's first line names types instead of columns (``int, charn 15, ti
 columns are matched by place; values may have spaces around them and single quotes.
 
 A block is first given to Arrow whole: with timestamps that have no zone, then with timestamps that
-all have one.  Only when both fail are its columns read as bytes and converted one by one.
+all have one.  When both fail, its bad lines are taken out (see `penstock.spark.readers.quoting`)
+and the others are tried again; when that fails, too, their columns are read as bytes and converted
+one by one.  All ways accept the same lines with the same values.
 """
 
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from penstock.catalog import StreamDef
-from penstock.errors import DataError
+from penstock.errors import DataError, InternalError
 from penstock.expr.types import type_name
-from penstock.model import I64, TIMESTAMP, Mask, Schema, one_array
+from penstock.model import I64, TIMESTAMP, Mask, one_array
 from penstock.spark.readers.base import (
     Slice,
     make_slice,
@@ -31,9 +32,11 @@ from penstock.spark.readers.base import (
     no_rejected,
     option,
     rejected_rows,
+    shortened,
 )
 from penstock.spark.readers.conversion import FALSE, TRUE, convert, naive_utc
-from penstock.spark.readers.lines import Block, blocks, first_line, holds_text
+from penstock.spark.readers.lines import Block, blocks, first_line, is_clean, pieces, unreadable
+from penstock.spark.readers.quoting import Dialect, for_arrow, malformed, well_formed
 
 _TEXT_TYPES: Mapping[str, tuple[pa.DataType, ...]] = {
     "int": (pa.int32(), pa.int64()),
@@ -45,17 +48,11 @@ _TEXT_TYPES: Mapping[str, tuple[pa.DataType, ...]] = {
 """What each type of a schema line may be declared as."""
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """How the lines of one file are read: ``places`` maps declared columns to the file's."""
+_PIECE = 1 << 20
+"""Bytes that Arrow parses at once; no line may be longer."""
 
-    schema: Schema
-    places: Mapping[int, int]
-    width: int
-    delimiter: str
-    quote: str
-    trim: bool
-    null_values: tuple[str, ...]
+_FEW = 8
+"""Lines that are parsed at once, however long they are."""
 
 
 def read_delimited(
@@ -90,10 +87,21 @@ def csv_dialect(
     definition: StreamDef, source: Any, path: str, wanted: Sequence[int]
 ) -> tuple[Dialect, int]:
     """Read a CSV file's header; return how its lines are read, and where they start."""
-    header, start = first_line(source)
+    header, start = first_line(definition, source, path)
     delimiter = delimiter_of(definition)
-    found = [n.strip() for n in next(csv.reader([header], delimiter=delimiter))] if header else []
-    if not found:
+    try:
+        found = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
+    except csv.Error as error:
+        raise DataError(
+            f"the first line of '{path}' of stream {definition.name} must name its columns, but "
+            f"it cannot be read: {error}"
+        ) from None
+    if not header.strip():
+        if start < source.size():
+            raise DataError(
+                f"the first line of '{path}' of stream {definition.name} must name its columns, "
+                f"got a blank line; write a header"
+            )
         return Dialect(definition.schema, {}, 0, delimiter, '"', False, ("",)), start
     places = match_columns(definition, wanted, found, path)
     nulls = _null_values(definition)
@@ -104,22 +112,23 @@ def text_dialect(
     definition: StreamDef, source: Any, path: str, wanted: Sequence[int]
 ) -> tuple[Dialect, int]:
     """Check a text file's schema line; return how its lines are read, and where they start."""
-    line, start = first_line(source)
+    line, start = first_line(definition, source, path)
     delimiter = delimiter_of(definition)
     schema = definition.schema
     if line.strip():
         given = [part.strip() for part in line.split(delimiter)]
+        shown = shortened(line.strip())
         if len(given) != len(schema):
             raise DataError(
                 f"the schema line of '{path}' must name the {len(schema)} columns of stream "
-                f"{definition.name}, got {len(given)}: {line.strip()}; declare the same columns"
+                f"{definition.name}, got {len(given)}: {shown}; declare the same columns"
             )
         for field, text in zip(schema, given, strict=True):
             name = (text.lower().split() or [""])[0]
             if name not in _TEXT_TYPES:
                 raise DataError(
                     f"the schema line of '{path}' must name types among "
-                    f"{', '.join(_TEXT_TYPES)}, got '{text}'; the line is: {line.strip()}"
+                    f"{', '.join(_TEXT_TYPES)}, got '{shortened(text)}'; the line is: {shown}"
                 )
             if field.type not in _TEXT_TYPES[name]:
                 allowed = " or ".join(type_name(t) for t in _TEXT_TYPES[name])
@@ -152,37 +161,65 @@ def _null_values(definition: StreamDef) -> tuple[str, ...]:
 def _read(
     definition: StreamDef, source: Any, first: int, last: int, dialect: Dialect, shift: int
 ) -> Iterator[Slice]:
+    if not dialect.places:
+        return
     zoned = False
     for block in blocks(source, first, last):
-        parsed, zoned = _fast(block, dialect, zoned)
-        if parsed is None:
-            yield _slow(definition, block, dialect, shift)
-            continue
-        places = np.arange(block.count) if parsed.rows == block.count else _filled(block)
-        if parsed.rows != len(places):
-            yield _slow(definition, block, dialect, shift)
-            continue
+        found = None
+        tried = is_clean(block) and well_formed(block, dialect)
+        if tried:
+            arrays, zoned = _fast(block, dialect, zoned)
+            # A blank line may be a row of nulls to Arrow, but then its time is null.
+            if arrays is not None and not arrays[definition.time].null_count:
+                found = _Rows(arrays, np.arange(block.count))
+        if found is None:
+            found, zoned = _carefully(block, dialect, zoned, tried)
+        rejected = no_rejected()
+        if found.broken:
+            lost = np.array(list(found.broken), np.int64)
+            reasons = list(found.broken.values())
+            rejected = rejected_rows(block.positions(lost), reasons, block.text(lost))
+        places = found.places
         yield make_slice(
             definition,
-            parsed.arrays,
+            found.arrays,
             block.positions(places),
-            no_rejected(),
+            rejected,
             lambda at, block=block, places=places: block.text(places[at]),  # type: ignore[misc]
             shift,
         )
 
 
-def _filled(block: Block) -> I64:
-    return np.flatnonzero(~block.blank)
-
-
 @dataclass(frozen=True)
-class _Parsed:
+class _Rows:
+    """Rows read from a block, and what is wrong with the lines at other places."""
+
     arrays: Mapping[int, pa.Array]
-    rows: int
+    places: I64
+    broken: Mapping[int, str] = field(default_factory=dict)
 
 
-def _fast(block: Block, dialect: Dialect, zoned: bool) -> tuple[_Parsed | None, bool]:
+def _carefully(block: Block, dialect: Dialect, zoned: bool, tried: bool) -> tuple[_Rows, bool]:
+    """Read a block in which some lines are bad, or blank, or hold bad values.
+
+    ``tried``: Arrow has failed to read it whole.
+    """
+    faults = {**malformed(block, dialect), **unreadable(block)}
+    faults = {place: reason for place, reason in faults.items() if not block.blank[place]}
+    good = ~block.blank
+    good[list(faults)] = False
+    places = np.flatnonzero(good)
+    part = block.only(places)
+    if part is not block or not tried:
+        arrays, zoned = _fast(part, dialect, zoned)
+        if arrays is not None:
+            return _Rows(arrays, places, faults), zoned
+    found = _slow(part, dialect)
+    broken = {int(places[at]): reason for at, reason in found.broken.items()}
+    return _Rows(found.arrays, places[found.places], {**faults, **broken}), zoned
+
+
+def _fast(block: Block, dialect: Dialect, zoned: bool) -> tuple[dict[int, pa.Array] | None, bool]:
     """Let Arrow read a whole block; return it (None: it failed), and whether it has zones."""
     has_timestamps = any(dialect.schema[at].type == TIMESTAMP for at in dialect.places)
     for with_zone in (zoned, not zoned) if has_timestamps else (zoned,):
@@ -193,9 +230,11 @@ def _fast(block: Block, dialect: Dialect, zoned: bool) -> tuple[_Parsed | None, 
             for at in dialect.places
         }
         try:
-            table = _parse(block.data, dialect, types, None)
+            table = _parse(block, dialect, types, None)
         except pa.ArrowInvalid:
             continue
+        if table.num_rows != block.count or _too_lenient(block, table):
+            break
         arrays = {}
         for at in dialect.places:
             array = one_array(table.column(str(at)))
@@ -204,12 +243,28 @@ def _fast(block: Block, dialect: Dialect, zoned: bool) -> tuple[_Parsed | None, 
             elif dialect.trim and pa.types.is_string(array.type):
                 array = _trimmed(array)
             arrays[at] = array
-        return _Parsed(arrays, table.num_rows), with_zone
+        return arrays, with_zone
     return None, zoned
 
 
+def _too_lenient(block: Block, table: pa.Table) -> bool:
+    """Whether Arrow may have taken for a number what is none: ``0x1f``, ``nan(x)`` or ``1e999``."""
+    for column in table.columns:
+        if pa.types.is_floating(column.type):
+            if pc.any(pc.is_inf(column)).as_py():
+                return True
+            if pc.any(pc.is_nan(column)).as_py() and block.holds(ord("(")):
+                return True
+    if not any(map(pa.types.is_integer, table.schema.types)):
+        return False
+    return any(
+        ((part[:-1] == ord("0")) & (part[1:] | 0x20 == ord("x"))).any()
+        for _, part in pieces(block.data_bytes, 1)
+    )
+
+
 def _parse(
-    data: pa.Buffer,
+    block: Block,
     dialect: Dialect,
     types: Mapping[int, pa.DataType],
     on_invalid: Any,
@@ -218,13 +273,15 @@ def _parse(
     names = [f"?{place}" for place in range(dialect.width)]
     for at, place in dialect.places.items():
         names[place] = str(at)
-    if dialect.trim:
-        data = _quotes_after_delimiters(data, dialect)
-    if not holds_text(data):
+    data = for_arrow(block, dialect)
+    if not block.count:
         return pa.table({str(at): pa.array([], t) for at, t in types.items()})
+    width = _PIECE if block.count > _FEW else len(data) + 1
     return pyarrow.csv.read_csv(
         pa.BufferReader(data),
-        pyarrow.csv.ReadOptions(column_names=names, use_threads=on_invalid is None),
+        pyarrow.csv.ReadOptions(
+            column_names=names, use_threads=on_invalid is None, block_size=width
+        ),
         pyarrow.csv.ParseOptions(
             delimiter=dialect.delimiter,
             quote_char=dialect.quote,
@@ -242,108 +299,62 @@ def _parse(
     )
 
 
-def _quotes_after_delimiters(data: pa.Buffer, dialect: Dialect) -> pa.Buffer:
-    """Remove the spaces between a delimiter and an opening quote, so that Arrow sees the quote."""
-    raw: bytes = data.to_pybytes()
-    if b"'" not in raw:
-        return data
-    before = dialect.delimiter.encode()
-    if before + b"  " in raw or before + b"\t" in raw:
-        raw = re.sub(re.escape(before) + rb"[ \t]+'", lambda _: before + b"'", raw)
-    else:
-        raw = raw.replace(before + b" '", before + b"'")
-    return pa.py_buffer(raw.replace(b"\n '", b"\n'"))
-
-
 def _trimmed(array: pa.Array) -> pa.Array:
     return pc.utf8_trim_whitespace(array)
 
 
-def _slow(definition: StreamDef, block: Block, dialect: Dialect, shift: int) -> Slice:
-    """Read a block as bytes and convert it column by column; rows that do not fit are rejected."""
+def _slow(block: Block, dialect: Dialect) -> _Rows:
+    """Read a block as bytes and convert it column by column; rows that do not fit are broken."""
     table, places, broken = _as_bytes(block, dialect)
     bad: Mask = np.zeros(len(places), bool)
-    reasons = pa.nulls(len(places), pa.string())
     arrays = {}
     for at in dialect.places:
-        field = dialect.schema[at]
-        text = one_array(table.column(str(at)))
-        array, wrong = convert(text, field.type)
-        if dialect.trim and pa.types.is_string(field.type):
+        column = dialect.schema[at]
+        array, wrong = convert(one_array(table.column(str(at))), column.type)
+        if dialect.trim and pa.types.is_string(column.type):
             array = _trimmed(array)
         arrays[at] = array
-        if wrong.any():
-            reason = f"the column '{field.name}' must be {type_name(field.type)}"
-            reasons = pc.if_else(pa.array(wrong & ~bad), pa.scalar(reason), reasons)
-            bad |= wrong
-    rejected = no_rejected()
-    if broken:
-        lost = np.array([place for place, _ in broken], np.int64)
-        told = pa.array([reason for _, reason in broken], pa.string())
-        rejected = rejected_rows(block.positions(lost), told, block.text(lost))
+        reason = f"the column '{column.name}' must be {type_name(column.type)}"
+        broken |= dict.fromkeys(places[wrong & ~bad].tolist(), reason)
+        bad |= wrong
     if bad.any():
-        lost = places[bad]
-        more = rejected_rows(block.positions(lost), reasons.filter(pa.array(bad)), block.text(lost))
-        rejected = pa.concat_tables([rejected, more])
         kept = pa.array(~bad)
         arrays = {at: array.filter(kept) for at, array in arrays.items()}
         places = places[~bad]
-    return make_slice(
-        definition,
-        arrays,
-        block.positions(places),
-        rejected,
-        lambda at: block.text(places[at]),
-        shift,
-    )
+    return _Rows(arrays, places, broken)
 
 
-def _as_bytes(block: Block, dialect: Dialect) -> tuple[pa.Table, I64, list[tuple[int, str]]]:
+def _as_bytes(block: Block, dialect: Dialect) -> tuple[pa.Table, I64, dict[int, str]]:
     """Read a block's columns as bytes; return them, the rows' places, and the broken lines.
 
-    Lines with too few or too many values are left out by Arrow and told by their number among the
-    lines that are not blank.
+    Lines with too few or too many values are left out by Arrow and told by their number.
     """
-    types = {at: pa.binary() for at in dialect.places}
-    filled = _filled(block)
-    broken: list[tuple[int, str]] = []
+    broken: dict[int, str] = {}
 
     def note(row: Any) -> str:
         reason = f"a line must have {row.expected_columns} values, got {row.actual_columns}"
-        broken.append((row.number - 1, reason))
+        broken[row.number - 1] = reason
         return "skip"
 
-    data = block.data
-    if len(filled) != block.count:
-        lines = [block.part(at, at + 1).data.to_pybytes() for at in filled.tolist()]
-        data = pa.py_buffer(b"".join(lines))
-    try:
-        table = _parse(data, dialect, types, note)
-        if table.num_rows + len(broken) != len(filled):
-            raise pa.ArrowInvalid("a quoted value must end on its line")
-    except pa.ArrowInvalid as error:
-        return _halved(block, dialect, types, filled, str(error))
-    lost = np.array([at for at, _ in broken], np.int64)
-    kept = np.delete(filled, lost) if broken else filled
-    return table, kept, [(int(filled[at]), reason) for at, reason in broken]
+    if block.longest >= _PIECE and block.count > _FEW:
+        return _halved(block, dialect)
+    table = _parse(block, dialect, {at: pa.binary() for at in dialect.places}, note)
+    places = np.delete(np.arange(block.count), list(broken))
+    if table.num_rows != len(places):
+        raise InternalError(
+            f"{block.count} lines must be as many rows, got {table.num_rows} and {len(broken)} "
+            f"that do not fit"
+        )
+    return table, places, broken
 
 
-def _halved(
-    block: Block,
-    dialect: Dialect,
-    types: Mapping[int, pa.DataType],
-    filled: I64,
-    problem: str,
-) -> tuple[pa.Table, I64, list[tuple[int, str]]]:
-    """Read the two halves of a block that cannot be split into values as a whole."""
-    if block.count <= 1:
-        empty = pa.table({str(at): pa.array([], t) for at, t in types.items()})
-        return empty, filled[:0], [(int(at), problem) for at in filled]
+def _halved(block: Block, dialect: Dialect) -> tuple[pa.Table, I64, dict[int, str]]:
+    """Read the two halves of a block that has very long lines."""
     middle = block.count // 2
     left, left_places, left_broken = _as_bytes(block.part(0, middle), dialect)
     right, right_places, right_broken = _as_bytes(block.part(middle, block.count), dialect)
     return (
         pa.concat_tables([left, right]),
         np.concatenate([left_places, right_places + middle]),
-        left_broken + [(at + middle, reason) for at, reason in right_broken],
+        left_broken | {at + middle: reason for at, reason in right_broken.items()},
     )

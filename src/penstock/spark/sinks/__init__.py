@@ -10,14 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.catalog import SinkDef
+from penstock.catalog import SinkDef, has_references, opened
 from penstock.errors import ConfigError
 from penstock.model import Schema
 from penstock.spark.sinks.base import CHANGES, Result, Sink, check_options, options_of, row_limit
 from penstock.spark.sinks.database import DatabaseSink
 from penstock.spark.sinks.files import FILE_FORMATS, FileSink, read_committed, sink_folder
 from penstock.spark.sinks.generic import SparkSink
-from penstock.spark.sinks.ledger import Ledger, run_identity
+from penstock.spark.sinks.ledger import Ledger
 from penstock.spark.sinks.live import (
     BlackholeSink,
     Callback,
@@ -55,8 +55,8 @@ __all__ = [
 
 _OPTIONS = {
     **dict.fromkeys(FILE_FORMATS, ("path", "changes", "overwrite")),
-    "sqlite": ("path", "table", "changes", "overwrite"),
-    "postgresql": ("url", "table", "changes", "overwrite"),
+    "sqlite": ("path", "table", "changes", "overwrite", "pruned"),
+    "postgresql": ("url", "user", "password", "table", "changes", "overwrite", "pruned"),
     "console": ("rows", "changes"),
     "memory": ("rows", "changes"),
     "callback": ("changes",),
@@ -67,6 +67,8 @@ _OPTIONS = {
 def check_sink(definition: SinkDef) -> None:
     """Check a sink's options without opening it."""
     check_options(definition, _OPTIONS)
+    if has_references(definition):
+        return  # the values are looked up, and checked, when the sink is opened
     kind = definition.format.lower()
     if kind in FILE_FORMATS:
         sink_folder(definition)
@@ -101,23 +103,25 @@ def open_sink(
     callback: Callback | None = None,
     fsync: bool = True,
     timestamps: bool = False,
+    run: str | None = None,
 ) -> Sink:
     """Open a sink for one query's answers; without a definition they are kept in memory.
 
     ``ledger`` is a folder beside the checkpoint, where sinks that cannot tell what they hold
-    keep the number of the last delivered batch.  ``timestamps`` says whether times are TIMESTAMPs.
+    keep the number of the last delivered batch, and ``run`` the name of that checkpoint.
+    ``timestamps`` says whether times are TIMESTAMPs.
     """
     if definition is None:
         return MemorySink(mode, schema, None, timestamps)
+    definition = opened(definition)
     check_sink(definition)
     kind = definition.format.lower()
     if kind in FILE_FORMATS:
-        return FileSink(definition, query, mode, schema, run_identity(ledger), fsync)
+        return FileSink(definition, query, mode, schema, run, fsync)
     if kind in ("sqlite", "postgresql"):
         database = (
             open_sqlite(definition, fsync) if kind == "sqlite" else open_postgresql(definition)
         )
-        run = run_identity(ledger)
         return DatabaseSink(database, definition, query, mode, schema, run, timestamps)
     if kind == "memory":
         return MemorySink(mode, schema, row_limit(definition, None), timestamps)

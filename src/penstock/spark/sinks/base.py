@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, suggest
 from penstock.model import TIMESTAMP, Field, Schema
+from penstock.runs.deliveries import Delivered, Held
 
 CHANGES = ("intervals", "log", "view")
 """What the option ``changes`` of a sink may say."""
@@ -24,7 +26,7 @@ class Result:
     (``_time``), view (the whole snapshot at ``as_of``), delta (``_sign``: what came and went since
     the snapshot at ``since``; None: there was none) or rows (no time: rows set aside).  The table
     has the query's columns and those of the mode, sorted by time; ``timestamps`` says whether times
-    are TIMESTAMPs or plain integers.
+    are TIMESTAMPs or plain integers.  ``lineage`` names everything that led to the batch.
     """
 
     query: str
@@ -35,10 +37,35 @@ class Result:
     table: pa.Table
     as_of: int | None = None
     since: int | None = None
+    lineage: str = ""
 
 
 class Sink(ABC):
-    """Where the answers of one query go."""
+    """Where the answers of one query go. Opening one reads and checks; `begin` may write.
+
+    ``place`` is the file or folder that it fills, None if that is none of this machine's.
+    """
+
+    place: Path | None = None
+
+    def held(self) -> Held | None:
+        """Return what the sink holds; None if it goes with the process."""
+        return None
+
+    def begin(self, again: Collection[int] = (), given_up: Collection[int] = ()) -> None:
+        """Make ready to be published to.
+
+        ``again`` are batches that come again although later ones are there; ``given_up`` are lost
+        batches (see `held`) that the user does without.
+        """
+        return None
+
+    def rewind(self, told: Delivered) -> str:
+        """Forget everything after a delivery; return a sentence that says what was done."""
+        raise ConfigError(
+            "a sink of this format cannot be taken back; what it holds must be brought back by its "
+            "own means"
+        )
 
     @abstractmethod
     def publish(self, result: Result) -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.catalog import SinkDef
+from penstock.errors import DataError
+from penstock.runs.deliveries import Held
+from penstock.spark.failures import first_sentence
 from penstock.spark.sinks.base import Result, Sink, options_of, unique_names
 from penstock.spark.sinks.ledger import Ledger
 
@@ -23,10 +26,15 @@ class SparkSink(Sink):
     """
 
     def __init__(self, definition: SinkDef, spark: SparkSession, ledger: Ledger) -> None:
+        self._name = definition.name
         self._format = definition.format
         self._options = {k: v for k, v in options_of(definition).items() if k != "changes"}
         self._spark = spark
         self._ledger = ledger
+
+    def held(self) -> Held | None:
+        """Return what the ledger says."""
+        return self._ledger.held()
 
     def publish(self, result: Result) -> None:
         """Write a batch that the ledger does not have."""
@@ -34,10 +42,16 @@ class SparkSink(Sink):
             return
         is_view = result.mode == "view"
         if result.table.num_rows or is_view:
-            frame = self._spark.createDataFrame(_for_spark(result))
-            writer = frame.write.format(self._format).options(**self._options)
-            writer.mode("overwrite" if is_view else "append").save()
-        self._ledger.add(result.batch)
+            try:
+                frame = self._spark.createDataFrame(_for_spark(result))
+                writer = frame.write.format(self._format).options(**self._options)
+                writer.mode("overwrite" if is_view else "append").save()
+            except Exception as error:
+                raise DataError(
+                    f"batch {result.batch} of query '{result.query}' must be written by Spark as "
+                    f"format '{self._format}' (sink {self._name}), but: {first_sentence(error)}"
+                ) from None  # Spark's own text is long, and may tell secrets
+        self._ledger.add(result.batch, result.lineage)
 
 
 def _for_spark(result: Result) -> pa.Table:

@@ -8,12 +8,13 @@ also get the batch number.
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from pathlib import Path
 from urllib.parse import quote
 
 from penstock.errors import StateError
+from penstock.runs.deliveries import NOTHING, Held
+from penstock.runs.files import make_folder, replace_file, room_for
+from penstock.runs.manifest import canonical, digest_of
 
 
 class Ledger:
@@ -21,42 +22,41 @@ class Ledger:
 
     def __init__(self, folder: Path | None, query: str) -> None:
         self._path = None if folder is None else folder / f"{quote(query, safe='')}.json"
-        self._last = -1
+        self._last = NOTHING
         if self._path is not None and self._path.exists():
-            try:
-                self._last = int(json.loads(self._path.read_text())["batch"])
-            except (ValueError, KeyError, TypeError):
-                raise StateError(
-                    f"the ledger '{self._path}' must say which batch was delivered last, but it is "
-                    f'damaged; look into the sink and write {{"batch": <number>}} into it'
-                ) from None
+            self._last = self._read(self._path)
+
+    def _read(self, path: Path) -> tuple[int, str]:
+        try:
+            found = json.loads(path.read_bytes())
+            told = found.pop("digest")
+            if told == digest_of(canonical(found)):
+                return int(found["batch"]), str(found["lineage"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass
+        raise StateError(
+            f"the ledger '{path}' must say which batch was delivered last, but it is damaged; "
+            f"bring it back from a copy, or take it away and go on by --allow-change with what "
+            f"comes"
+        )
+
+    def held(self) -> Held | None:
+        """Return what the ledger says; None if it goes with the process."""
+        if self._path is None:
+            return None
+        batch, lineage = self._last
+        return Held(f"the ledger '{self._path}'", batch, lineage, repeatable=False)
 
     def has(self, batch: int) -> bool:
         """Whether a batch was delivered."""
-        return batch <= self._last
+        return batch <= self._last[0]
 
-    def add(self, batch: int) -> None:
+    def add(self, batch: int, lineage: str = "") -> None:
         """Write down that a batch was delivered."""
-        self._last = batch
+        self._last = batch, lineage
         if self._path is not None:
-            _write(self._path, json.dumps({"batch": batch}))
-
-
-def run_identity(folder: Path | None) -> str | None:
-    """Return the identity of a checkpoint, made when it is first asked for; None without one."""
-    if folder is None:
-        return None
-    path = folder / "identity"
-    if not path.exists():
-        _write(path, uuid.uuid4().hex)
-    return path.read_text().strip()
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}.tmp")
-    with open(hidden, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(hidden, path)
+            entry = {"batch": batch, "lineage": lineage}
+            sealed = entry | {"digest": digest_of(canonical(entry))}
+            with room_for(f"the ledger '{self._path}'"):
+                make_folder(self._path.parent)
+                replace_file(self._path, canonical(sealed).encode(), fsync=True)

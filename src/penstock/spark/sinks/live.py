@@ -14,6 +14,7 @@ from rich.table import Table
 
 from penstock.errors import DataError
 from penstock.model import Schema
+from penstock.runs.deliveries import Held
 from penstock.spark.sinks.base import Result, Sink, time_fields
 from penstock.spark.sinks.files import shown_time
 from penstock.spark.sinks.ledger import Ledger
@@ -132,6 +133,10 @@ class CallbackSink(Sink):
         self._function = function
         self._ledger = ledger or Ledger(None, "")
 
+    def held(self) -> Held | None:
+        """Return what the ledger says."""
+        return self._ledger.held()
+
     def publish(self, result: Result) -> None:
         """Call the function with a batch that has rows (or is a view) and was not given before."""
         if self._ledger.has(result.batch):
@@ -145,4 +150,4 @@ class CallbackSink(Sink):
                     f"{result.batch} of query {result.query} it raised {type(error).__name__}: "
                     f"{error}; the batch will be given to it again"
                 ) from error
-        self._ledger.add(result.batch)
+        self._ledger.add(result.batch, result.lineage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Any, ClassVar
@@ -19,11 +19,20 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from penstock.catalog import SinkDef
-from penstock.errors import ConfigError, without_passwords
+from penstock.errors import ConfigError
 from penstock.expr import types
+from penstock.masking import shown_option, without_passwords
 from penstock.model import I64, TIMESTAMP, Field, one_array
-from penstock.spark.sinks.base import options_of
-from penstock.spark.sinks.database import NOTES, Database, Note, TableColumn
+from penstock.options import Secret
+from penstock.spark.sinks.database import (
+    DELIVERIES,
+    NOTES,
+    REMEMBERED,
+    Database,
+    Line,
+    Note,
+    TableColumn,
+)
 from penstock.spark.sinks.text import iso_text
 
 try:
@@ -77,8 +86,11 @@ class PostgresqlDatabase(Database):
         types.NULL: "text",
     }
 
-    def __init__(self, url: str, schema: str | None, table: str) -> None:
+    def __init__(
+        self, url: str, schema: str | None, table: str, login: Mapping[str, str] | None = None
+    ) -> None:
         self._url = url
+        self._login = dict(login or {})
         self._schema = schema
         self._name = table
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
@@ -87,7 +99,8 @@ class PostgresqlDatabase(Database):
     @property
     def shown(self) -> str:
         place = self._name if self._schema is None else f"{self._schema}.{self._name}"
-        return f"the table '{place}' of {without_passwords(self._url)}"
+        where = "a secret url" if isinstance(self._url, Secret) else without_passwords(self._url)
+        return f"the table '{place}' of {where}"
 
     # -- the connection --------------------------------------------------------------------------
 
@@ -97,6 +110,7 @@ class PostgresqlDatabase(Database):
         given = conninfo_to_dict(self._url)
         defaults: dict[str, Any] = {"connect_timeout": 10, "application_name": "penstock"}
         options: dict[str, Any] = {k: v for k, v in defaults.items() if k not in given}
+        options |= self._login
         connection = psycopg.connect(self._url, autocommit=True, **options)
         self._connection = connection
         if connection.info.server_version < _OLDEST:
@@ -149,7 +163,8 @@ class PostgresqlDatabase(Database):
         self, statement: str, values: Sequence[Any] = (), **names: sql.Composable
     ) -> psycopg.Cursor[tuple[Any, ...]]:
         """Execute a statement in which ``{table}``, ``{notes}`` and ``names`` stand for names."""
-        parts = {"table": self._qualified(self._name), "notes": self._qualified(NOTES), **names}
+        own = {"notes": self._qualified(NOTES), "lines": self._qualified(DELIVERIES)}
+        parts = {"table": self._qualified(self._name), **own, **names}
         text = sql.SQL(statement).format(**parts)
         return self._open.execute(text, values or None)
 
@@ -166,13 +181,6 @@ class PostgresqlDatabase(Database):
     # -- tables ----------------------------------------------------------------------------------
 
     def columns(self) -> list[TableColumn] | None:
-        # two sinks that make their tables at once would fail: one waits for the other
-        self._run("SELECT pg_advisory_xact_lock(hashtext('penstock'))")
-        self._run(
-            "CREATE TABLE IF NOT EXISTS {notes} (table_name text NOT NULL, query text NOT NULL, "
-            "run text NOT NULL, changes text NOT NULL, batch bigint NOT NULL, as_of bigint, "
-            "PRIMARY KEY (table_name, query))"
-        )
         place = self._qualified(self._name).as_string(self._open)
         kind = self._row("SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)", (place,))
         if kind is None:
@@ -189,6 +197,36 @@ class PostgresqlDatabase(Database):
             (place,),
         )
         return [TableColumn(*column) for column in found.fetchall()]
+
+    def make_notes(self) -> None:
+        # two sinks that make their tables at once would fail: one waits for the other
+        self._run("SELECT pg_advisory_xact_lock(hashtext('penstock'))")
+        self._run(
+            "CREATE TABLE IF NOT EXISTS {notes} (table_name text NOT NULL, query text NOT NULL, "
+            "run text NOT NULL, changes text NOT NULL, batch bigint NOT NULL, as_of bigint, "
+            "lineage text NOT NULL DEFAULT '', rows bigint NOT NULL DEFAULT 0, "
+            "PRIMARY KEY (table_name, query))"
+        )
+        if not self._has_lineage():
+            self._run(
+                "ALTER TABLE {notes} ADD COLUMN lineage text NOT NULL DEFAULT '', "
+                "ADD COLUMN rows bigint NOT NULL DEFAULT 0"
+            )
+        self._run(
+            "CREATE TABLE IF NOT EXISTS {lines} (table_name text NOT NULL, query text NOT NULL, "
+            "batch bigint NOT NULL, lineage text NOT NULL, rows bigint NOT NULL, "
+            "first bigint NOT NULL, last bigint NOT NULL, PRIMARY KEY (table_name, query, batch))"
+        )
+
+    def _has_lineage(self) -> bool | None:
+        """Whether the notes say of which lineage a batch is; None if there are no notes."""
+        place = self._qualified(NOTES).as_string(self._open)
+        found = self._row(
+            "SELECT bool_or(attname = 'lineage') FROM pg_attribute WHERE "
+            "attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (place,),
+        )
+        return None if found is None else found[0]
 
     def create(self, columns: Sequence[Field]) -> None:
         for column in columns:
@@ -220,28 +258,88 @@ class PostgresqlDatabase(Database):
     # -- notes -----------------------------------------------------------------------------------
 
     def notes(self) -> list[Note]:
+        knows = self._has_lineage()
+        if knows is None:
+            return []
+        columns = [sql.Identifier(name) for name in ("query", "run", "changes", "batch", "as_of")]
+        if knows:
+            columns += [sql.Identifier("lineage"), sql.Identifier("rows")]
         found = self._run(
-            "SELECT query, run, changes, batch, as_of FROM {notes} WHERE table_name = %s "
-            "FOR UPDATE",
+            "SELECT {columns} FROM {notes} WHERE table_name = %s FOR UPDATE",
             (self._name,),
+            columns=sql.SQL(", ").join(columns),
         )
         return [Note(*row) for row in found.fetchall()]
 
     def write_note(self, note: Note) -> None:
         self._run(
-            "INSERT INTO {notes} AS n VALUES (%s, %s, %s, %s, %s, %s) "
+            "INSERT INTO {notes} AS n (table_name, query, run, changes, batch, as_of, lineage, "
+            "rows) VALUES (%s, %s, %s, %s, %s, %s, %s, %s) "
             "ON CONFLICT (table_name, query) DO UPDATE SET run = excluded.run, "
-            "changes = excluded.changes, batch = excluded.batch, as_of = excluded.as_of",
-            (self._name, note.query, note.run, note.mode, note.batch, note.as_of),
+            "changes = excluded.changes, batch = excluded.batch, as_of = excluded.as_of, "
+            "lineage = excluded.lineage, rows = excluded.rows",
+            (
+                self._name,
+                note.query,
+                note.run,
+                note.mode,
+                note.batch,
+                note.as_of,
+                note.lineage,
+                note.rows,
+            ),
         )
 
     def forget(self, query: str) -> None:
-        self._run("DELETE FROM {notes} WHERE table_name = %s AND query = %s", (self._name, query))
+        for statement in (
+            "DELETE FROM {notes} WHERE table_name = %s AND query = %s",
+            "DELETE FROM {lines} WHERE table_name = %s AND query = %s",
+        ):
+            self._run(statement, (self._name, query))
+
+    def mark(self) -> int:
+        """Return the number of the transaction, which PostgreSQL keeps with each row."""
+        found = self._row("SELECT pg_current_xact_id()::text")
+        assert found is not None
+        return int(found[0])
+
+    def write_line(self, query: str, line: Line) -> None:
+        self._run(
+            "INSERT INTO {lines} VALUES (%s, %s, %s, %s, %s, %s, %s) "
+            "ON CONFLICT (table_name, query, batch) DO UPDATE SET lineage = excluded.lineage, "
+            "rows = excluded.rows, first = excluded.first, last = excluded.last",
+            (self._name, query, line.batch, line.lineage, line.rows, line.first, line.last),
+        )
+        if line.batch % 1000 == 0:
+            self._run(
+                "DELETE FROM {lines} WHERE table_name = %s AND query = %s AND batch < %s",
+                (self._name, query, line.batch - REMEMBERED),
+            )
+
+    def lines(self, query: str, batch: int) -> list[Line]:
+        found = self._run(
+            "SELECT batch, lineage, rows, first, last FROM {lines} WHERE table_name = %s "
+            "AND query = %s AND batch >= %s ORDER BY batch",
+            (self._name, query, batch),
+        )
+        return [Line(*row) for row in found.fetchall()]
+
+    def take_back(self, query: str, line: Line) -> int:
+        gone = self._run(
+            "DELETE FROM {table} WHERE xmin::text::bigint = %s", (line.last % 2**32,)
+        ).rowcount
+        self._run(
+            "DELETE FROM {lines} WHERE table_name = %s AND query = %s AND batch = %s",
+            (self._name, query, line.batch),
+        )
+        return gone
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def has_rows(self) -> bool:
-        return self._run("SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+    def count(self) -> int:
+        found = self._run("SELECT count(*) FROM {table}").fetchone()
+        assert found is not None
+        return int(found[0])
 
     def clear(self) -> None:
         self._run("DELETE FROM {table}")  # TRUNCATE would empty the table under its readers
@@ -300,8 +398,12 @@ class PostgresqlDatabase(Database):
 
 def open_postgresql(definition: SinkDef) -> PostgresqlDatabase:
     """Return the database of a sink; its options are checked, nothing is opened."""
-    given = options_of(definition)
+    given = {
+        name.lower(): value if isinstance(value, Secret) else str(value)
+        for name, value in definition.options.items()
+    }
     url, table = given.get("url"), given.get("table")
+    login = {name: str(given[name]) for name in ("user", "password") if given.get(name)}
     if not url or not table:
         raise ConfigError(
             f"the sink {definition.name} must have a url and a table; add OPTIONS (url "
@@ -320,7 +422,7 @@ def open_postgresql(definition: SinkDef) -> PostgresqlDatabase:
         raise ConfigError(
             f"the url of sink {definition.name} must look like "
             f"postgresql://user@host:port/database (special characters as %XX), got "
-            f"'{without_passwords(url)}'"
+            f"'{shown_option(definition.format, 'url', url)}'"
         )
     part = r'("(?:[^"]|"")+"|[^".]+)'
     match = re.fullmatch(rf"(?:{part}\.)?{part}", table)
@@ -342,7 +444,7 @@ def open_postgresql(definition: SinkDef) -> PostgresqlDatabase:
         raise ConfigError(
             f"the table of sink {definition.name} must not be {NOTES}, which Penstock keeps"
         )
-    return PostgresqlDatabase(url, schema, name)
+    return PostgresqlDatabase(url, schema, name, login)
 
 
 def csv_of(rows: pa.Table) -> bytes:

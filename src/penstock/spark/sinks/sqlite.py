@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +21,15 @@ from penstock.expr import types
 from penstock.model import I64, TIMESTAMP, Field, one_array
 from penstock.spark.readers.base import local_path
 from penstock.spark.sinks.base import options_of
-from penstock.spark.sinks.database import NOTES, Database, Note, TableColumn
+from penstock.spark.sinks.database import (
+    DELIVERIES,
+    NOTES,
+    REMEMBERED,
+    Database,
+    Line,
+    Note,
+    TableColumn,
+)
 from penstock.spark.sinks.text import iso_text
 
 _PATIENCE = 30.0
@@ -58,12 +66,13 @@ class SqliteDatabase(Database):
     }
 
     def __init__(self, path: Path, table: str, fsync: bool = True) -> None:
-        self._path = path
+        self._path = self.place = path
         self._table = table
         self._fsync = fsync
         self._connection: sqlite3.Connection | None = None
         self._columns: tuple[str, ...] = ()
         self._row = "rowid"
+        self._is_new = False
 
     @property
     def shown(self) -> str:
@@ -74,7 +83,7 @@ class SqliteDatabase(Database):
     def connect(self) -> None:
         if self._connection is not None:
             return
-        is_new = not self._path.exists() or self._path.stat().st_size == 0
+        self._is_new = not self._path.exists() or self._path.stat().st_size == 0
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -82,10 +91,13 @@ class SqliteDatabase(Database):
         self._connection = sqlite3.connect(
             self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
         )
-        if is_new:
-            self._execute("PRAGMA journal_mode = WAL")
         self._execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'OFF'}")
+
+    def make_place(self) -> None:
+        if self._is_new:
+            self._execute("PRAGMA journal_mode = WAL")
+            self._is_new = False
 
     def disconnect(self) -> None:
         if self._connection is not None:
@@ -95,9 +107,15 @@ class SqliteDatabase(Database):
     def is_lost(self, error: Exception) -> bool:
         return False
 
+    def transaction(self) -> AbstractContextManager[None]:
+        return self._within("BEGIN IMMEDIATE")
+
+    def looking(self) -> AbstractContextManager[None]:
+        return self._within("BEGIN")  # beginning to write would make a file of nothing
+
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        self._execute("BEGIN IMMEDIATE")
+    def _within(self, begin: str) -> Iterator[None]:
+        self._execute(begin)
         try:
             yield
         except BaseException:
@@ -117,16 +135,34 @@ class SqliteDatabase(Database):
     # -- tables ----------------------------------------------------------------------------------
 
     def columns(self) -> list[TableColumn] | None:
-        self._execute(
-            f"CREATE TABLE IF NOT EXISTS {NOTES} (table_name TEXT NOT NULL, query TEXT NOT NULL, "
-            "run TEXT NOT NULL, changes TEXT NOT NULL, batch INTEGER NOT NULL, as_of INTEGER, "
-            "PRIMARY KEY (table_name, query))"
-        )
         found = self._execute(
             'SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_xinfo(?)',
             (self._table,),
         ).fetchall()
         return [TableColumn(*column) for column in found] or None
+
+    def make_notes(self) -> None:
+        self._execute(
+            f"CREATE TABLE IF NOT EXISTS {NOTES} (table_name TEXT NOT NULL, query TEXT NOT NULL, "
+            "run TEXT NOT NULL, changes TEXT NOT NULL, batch INTEGER NOT NULL, as_of INTEGER, "
+            "lineage TEXT NOT NULL DEFAULT '', rows INTEGER NOT NULL DEFAULT 0, "
+            "PRIMARY KEY (table_name, query))"
+        )
+        names = self._noted()
+        for name, kind in (("lineage", "TEXT NOT NULL DEFAULT ''"), ("rows", "INTEGER DEFAULT 0")):
+            if name not in names:
+                self._execute(f"ALTER TABLE {NOTES} ADD COLUMN {name} {kind}")
+        self._execute(
+            f"CREATE TABLE IF NOT EXISTS {DELIVERIES} (table_name TEXT NOT NULL, "
+            "query TEXT NOT NULL, batch INTEGER NOT NULL, lineage TEXT NOT NULL, "
+            "rows INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, "
+            "PRIMARY KEY (table_name, query, batch))"
+        )
+
+    def _noted(self) -> set[str]:
+        """Return the columns of the table of notes."""
+        found = self._execute("SELECT name FROM pragma_table_info(?)", (NOTES,))
+        return {name for (name,) in found.fetchall()}
 
     def create(self, columns: Sequence[Field]) -> None:
         declared = ", ".join(f"{quoted(c.name)} {self.types[c.type]}" for c in columns)
@@ -142,6 +178,14 @@ class SqliteDatabase(Database):
         self._columns = tuple(columns)
         if not indexed:
             return
+        table, row = quoted(self._table), self._row_name()
+        self._execute(f"SELECT {row} FROM {table} LIMIT 0")  # noqa: S608
+        index = quoted(f"penstock_{self._table}")
+        listed = ", ".join(map(quoted, columns))
+        self._execute(f"CREATE INDEX IF NOT EXISTS {index} ON {table} ({listed})")
+
+    def _row_name(self) -> str:
+        """Return the name under which SQLite gives the number of a row."""
         taken = {column.name.lower() for column in self.columns() or ()}
         free = [name for name in ("rowid", "_rowid_", "oid") if name not in taken]
         if not free:
@@ -150,38 +194,89 @@ class SqliteDatabase(Database):
                 f"rename one"
             )
         self._row = free[0]
-        table, row = quoted(self._table), self._row
-        self._execute(f"SELECT {row} FROM {table} LIMIT 0")  # noqa: S608
-        index = quoted(f"penstock_{self._table}")
-        listed = ", ".join(map(quoted, columns))
-        self._execute(f"CREATE INDEX IF NOT EXISTS {index} ON {table} ({listed})")
+        return self._row
 
     # -- notes -----------------------------------------------------------------------------------
 
     def notes(self) -> list[Note]:
+        names = self._noted()
+        if not names:
+            return []
+        more = ", lineage, rows" if "lineage" in names else ""
         found = self._execute(
-            f"SELECT query, run, changes, batch, as_of FROM {NOTES} WHERE table_name = ?",  # noqa: S608
+            f"SELECT query, run, changes, batch, as_of{more} FROM {NOTES} WHERE table_name = ?",  # noqa: S608
             (self._table,),
         )
         return [Note(*row) for row in found.fetchall()]
 
     def write_note(self, note: Note) -> None:
         self._execute(
-            f"INSERT OR REPLACE INTO {NOTES} VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608
-            (self._table, note.query, note.run, note.mode, note.batch, note.as_of),
+            f"INSERT OR REPLACE INTO {NOTES} (table_name, query, run, changes, batch, as_of, "  # noqa: S608
+            "lineage, rows) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                self._table,
+                note.query,
+                note.run,
+                note.mode,
+                note.batch,
+                note.as_of,
+                note.lineage,
+                note.rows,
+            ),
         )
 
     def forget(self, query: str) -> None:
+        for notes in (NOTES, DELIVERIES):
+            self._execute(
+                f"DELETE FROM {notes} WHERE table_name = ? AND query = ?",  # noqa: S608
+                (self._table, query),
+            )
+
+    def mark(self) -> int:
+        try:
+            row = self._execute(f"SELECT max({self._row_name()}) FROM {quoted(self._table)}")  # noqa: S608
+        except (sqlite3.OperationalError, ConfigError):
+            return -1  # a table without numbers of rows
+        return int(row.fetchone()[0] or 0)
+
+    def write_line(self, query: str, line: Line) -> None:
         self._execute(
-            f"DELETE FROM {NOTES} WHERE table_name = ? AND query = ?",  # noqa: S608
-            (self._table, query),
+            f"INSERT OR REPLACE INTO {DELIVERIES} VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            (self._table, query, line.batch, line.lineage, line.rows, line.first, line.last),
         )
+        if line.batch % 1000 == 0:
+            self._execute(
+                f"DELETE FROM {DELIVERIES} WHERE table_name = ? AND query = ? AND batch < ?",  # noqa: S608
+                (self._table, query, line.batch - REMEMBERED),
+            )
+
+    def lines(self, query: str, batch: int) -> list[Line]:
+        found = self._execute(
+            f"SELECT batch, lineage, rows, first, last FROM {DELIVERIES} WHERE table_name = ? "  # noqa: S608
+            "AND query = ? AND batch >= ? ORDER BY batch",
+            (self._table, query, batch),
+        )
+        return [Line(*row) for row in found.fetchall()]
+
+    def take_back(self, query: str, line: Line) -> int:
+        if min(line.first, line.last) < 0:
+            return -1
+        cursor = self._execute(
+            f"DELETE FROM {quoted(self._table)} WHERE {self._row_name()} > ? "  # noqa: S608
+            f"AND {self._row} <= ?",
+            (line.first, line.last),
+        )
+        self._execute(
+            f"DELETE FROM {DELIVERIES} WHERE table_name = ? AND query = ? AND batch = ?",  # noqa: S608
+            (self._table, query, line.batch),
+        )
+        return cursor.rowcount
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def has_rows(self) -> bool:
-        found = self._execute(f"SELECT 1 FROM {quoted(self._table)} LIMIT 1")  # noqa: S608
-        return found.fetchone() is not None
+    def count(self) -> int:
+        found = self._execute(f"SELECT count(*) FROM {quoted(self._table)}")  # noqa: S608
+        return int(found.fetchone()[0])
 
     def clear(self) -> None:
         self._execute(f"DELETE FROM {quoted(self._table)}")  # noqa: S608

@@ -2,6 +2,8 @@
 
 Timestamps are ISO 8601 in UTC, with microseconds only where there are some; NaN and the infinities
 are the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, because JSON has no such numbers.
+
+All text is made in columns with 64-bit offsets: quotes and escapes may make it longer than 2 GiB.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from penstock.model import one_array
 from penstock.spark.sinks.base import unique_names
 
 _NO_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+_TEXT = pa.large_string()
 _CONTROL = r"[\x00-\x1f]"
 
 
@@ -34,12 +37,10 @@ def json_lines(table: pa.Table) -> bytes:
         parts.append(_encoded(one_array(table.column(name))))
     parts.append(pa.scalar("}\n"))
     text = [
-        part.cast(pa.large_string())
-        if isinstance(part, pa.Array)
-        else pa.scalar(part.as_py(), pa.large_string())
+        part.cast(_TEXT) if isinstance(part, pa.Array) else pa.scalar(part.as_py(), _TEXT)
         for part in parts
     ]
-    lines = pc.binary_join_element_wise(*text, pa.scalar("", pa.large_string()))
+    lines = pc.binary_join_element_wise(*text, pa.scalar("", _TEXT))
     return b"".join(_bytes_of(chunk) for chunk in _chunks(lines))
 
 
@@ -82,13 +83,13 @@ def _encoded(array: pa.Array) -> pa.Array:
     elif pa.types.is_date(type):
         text = _quoted(array.cast(pa.string()))
     else:
-        text = _escaped(array.cast(pa.string()))
+        text = _escaped(array.cast(pa.string()).cast(_TEXT))
     return text.fill_null("null")
 
 
 def _quoted(text: pa.Array) -> pa.Array:
-    quote = pa.scalar('"')
-    return pc.binary_join_element_wise(quote, text, quote, pa.scalar(""))
+    quote = pa.scalar('"', _TEXT)
+    return pc.binary_join_element_wise(quote, text.cast(_TEXT), quote, pa.scalar("", _TEXT))
 
 
 def _numbers(array: pa.Array) -> pa.Array:
@@ -103,6 +104,7 @@ def _numbers(array: pa.Array) -> pa.Array:
 def _escaped(text: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring_regex(text, _CONTROL)).as_py():
         values = text.to_pylist()
-        return pa.array([None if v is None else json.dumps(v, ensure_ascii=False) for v in values])
+        texts = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
+        return pa.array(texts, _TEXT)
     text = pc.replace_substring(text, "\\", "\\\\")
     return _quoted(pc.replace_substring(text, '"', '\\"'))

@@ -1,0 +1,102 @@
+"""The options of streams, tables and sinks: which are public, and which say where a secret is.
+
+An option is secret unless its format says here that it is public.  Instead of a secret, a script
+may say where it is: ``'env:NAME'`` or ``'file:PATH'``.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FOLDER = """
+    path pathglobfilter recursivefilelookup modifiedbefore modifiedafter maxfilespertrigger
+    maxbytespertrigger latestfirst maxfileage filenameonly cleansource sourcearchivedir basepath
+    ignorecorruptfiles ignoremissingfiles compression mergeschema mode columnnameofcorruptrecord
+"""
+_TEXTS = "encoding charset linesep timezone locale dateformat timestampformat timestampntzformat"
+_LAKE = """
+    path versionasof timestampasof startingversion startingtimestamp mergeschema overwriteschema
+    replacewhere maxfilespertrigger maxbytespertrigger ignoredeletes ignorechanges skipchangecommits
+    readchangefeed txnappid txnversion snapshot-id branch tag as-of-timestamp
+    stream-from-timestamp write-format check-nullability check-ordering
+"""
+
+_PUBLIC = {
+    "replay": "path format rate speed loop delimiter null",
+    "memory": "rows",
+    "jsonl": "path overwrite",
+    "parquet": f"overwrite datetimerebasemode int96rebasemode {_FOLDER}",
+    "sqlite": "path table overwrite pruned",
+    "postgresql": "url table user overwrite pruned",
+    "console": "rows numrows truncate",
+    "callback": "",
+    "blackhole": "",
+    "noop": "",
+    "csv": f"""overwrite header delimiter sep quote escape comment nullvalue nanvalue positiveinf
+        negativeinf emptyvalue inferschema preferdate enforceschema ignoreleadingwhitespace
+        ignoretrailingwhitespace maxcolumns maxcharspercolumn multiline quoteall escapequotes
+        chartoescapequoteescaping unescapedquotehandling samplingratio {_FOLDER} {_TEXTS}""",
+    "json": f"""multiline primitivesasstring prefersdecimal allowcomments allowunquotedfieldnames
+        allowsinglequotes allownumericleadingzeros allowbackslashescapinganycharacter
+        allowunquotedcontrolchars dropfieldifallnull ignorenullfields samplingratio
+        {_FOLDER} {_TEXTS}""",
+    "text": f"wholetext {_FOLDER} {_TEXTS}",
+    "orc": _FOLDER,
+    "avro": f"datetimerebasemode recordname recordnamespace positionalfieldmatching {_FOLDER}",
+    "xml": f"""rowtag roottag declaration arrayelementname attributeprefix valuetag nullvalue
+        excludeattribute ignoresurroundingspaces inferschema ignorenamespace wildcardcolname
+        rowvalidationxsdpath validatename samplingratio {_FOLDER} {_TEXTS}""",
+    "binaryfile": _FOLDER,
+    "rate": "rowspersecond rampuptime numpartitions usemanualclock",
+    "rate-micro-batch": "rowsperbatch numpartitions starttimestamp advancemillisperbatch",
+    "socket": "host port includetimestamp",
+    "kafka": """kafka.bootstrap.servers subscribe subscribepattern assign topic includeheaders
+        startingoffsets endingoffsets startingtimestamp endingtimestamp
+        startingoffsetsbytimestamp endingoffsetsbytimestamp startingoffsetsbytimestampstrategy
+        failondataloss minpartitions maxoffsetspertrigger minoffsetspertrigger maxtriggerdelay
+        maxrecordsperpartition groupidprefix kafka.group.id kafka.client.id kafka.acks
+        kafka.security.protocol kafka.sasl.mechanism kafka.sasl.kerberos.service.name
+        kafka.ssl.truststore.location kafka.ssl.keystore.location kafka.ssl.truststore.type
+        kafka.ssl.keystore.type kafka.compression.type kafka.request.timeout.ms
+        kafka.session.timeout.ms kafka.max.poll.records kafka.fetch.max.bytes
+        kafkaconsumer.polltimeoutms fetchoffset.numretries fetchoffset.retryintervalms""",
+    "jdbc": """url dbtable driver user partitioncolumn lowerbound upperbound numpartitions fetchsize
+        batchsize isolationlevel querytimeout truncate cascadetruncate createtableoptions
+        createtablecolumntypes customschema pushdownpredicate pushdownaggregate pushdownlimit
+        pushdownoffset pushdowntablesample prefertimestampntz""",
+    "delta": _LAKE,
+    "iceberg": _LAKE,
+    "hudi": f"{_LAKE} hoodie.table.name hoodie.datasource.query.type",
+}
+"""The public options of each format, of streams, tables and sinks alike; every other is secret."""
+
+PUBLIC: dict[str, frozenset[str]] = {
+    name: frozenset([*names.split(), "changes"]) for name, names in _PUBLIC.items()
+}
+
+NAMES = frozenset[str]().union(*PUBLIC.values())
+"""The options that are public in some format."""
+
+_REFERENCE = re.compile(r"env:[^\s=]+|file:.+")
+
+_PLACE = re.compile(r"(path|location|folder|directory|dir|file|warehouse|uri|url)s?$")
+"""Options that are places by their names: ``file:`` is then the kind of place."""
+
+
+class Secret(str):
+    """The value of an option that was marked as secret: ``url SECRET 'env:PG_URL'``."""
+
+    __slots__ = ()
+
+
+def is_public(format: str, name: str) -> bool:
+    """Whether everybody may see the value of an option."""
+    return name.lower() in PUBLIC.get(format.lower(), ("changes",))
+
+
+def refers(format: str, name: str, value: str, marked: bool = False) -> bool:
+    """Whether a value only says where a secret is: of a secret option, or of any that is marked."""
+    if _REFERENCE.fullmatch(value) is None:
+        return False
+    place = value.startswith("file:") and _PLACE.search(name.lower()) is not None
+    return marked or not (is_public(format, name) or place)
