@@ -157,6 +157,22 @@ def test_streams_are_added_in_the_middle_of_a_batch(spark: Any, tmp_path: Path) 
             check_answer(handle.definition.plan, interval_rows(handle.rows()), Inputs(elements))
 
 
+def test_pushed_rows_stay_until_spark_cannot_ask_for_them_again(spark: Any, tmp_path: Path) -> None:
+    """Spark may replay its first batch, even when that has its manifest."""
+    settings = {"shards": 1}
+    with Session(spark, checkpoint=tmp_path / "cp", settings=settings, autostart=False) as session:
+        session.sql(
+            "CREATE STREAM m (x BIGINT, t BIGINT) USING memory TIMESTAMP BY t;"
+            "CREATE QUERY q AS SELECT SUM(x) AS s FROM m [ROWS 3]"
+        )
+        for t in range(3):
+            session.push("m", [(t, t)])
+        session.start()
+        session.await_idle()
+        kept = {file.name[:10] for file in (tmp_path / "cp/spool/m").glob("*.arrow")}
+        assert kept == {"0000000000", "0000000001", "0000000002"}
+
+
 def test_all_queries_may_be_paused_or_dropped(spark: Any, tmp_path: Path) -> None:
     pushed = Pushed(tmp_path)
     with Session(spark, settings={"shards": 1}) as session:

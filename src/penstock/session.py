@@ -316,19 +316,22 @@ class Session:
             if name.lower() in self._forgotten:
                 pipeline.drop(name)
         self._forgotten.clear()
-        opened = {name: self._checked(name, definition) for name, definition in fresh.items()}
+        waiting: dict[str, list[str]] = {}
         try:
+            for name, definition in fresh.items():
+                waiting[name] = self._checked(name, definition)
             self._check_missing({definition.name for definition in fresh.values()})
-        except StateError:
-            pipeline.delivery.forget(outlet for outlets in opened.values() for outlet in outlets)
+            for name, definition in fresh.items():
+                handle = self._handles[name]
+                with self._undone(name, waiting[name]):
+                    pipeline.delivery.begin(waiting[name])
+                del waiting[name]
+                pipeline.add(definition.name, definition.plan, handle.mode, definition.keep or 0)
+                if handle.paused:
+                    pipeline.pause(definition.name)
+        except BaseException:  # the others are opened again at the next start
+            pipeline.delivery.forget(outlet for outlets in waiting.values() for outlet in outlets)
             raise
-        for name, definition in fresh.items():
-            handle = self._handles[name]
-            with self._undone(name, opened[name]):
-                pipeline.delivery.begin(opened[name])
-            pipeline.add(definition.name, definition.plan, handle.mode, definition.keep or 0)
-            if handle.paused:
-                pipeline.pause(definition.name)
         pipeline.start()
 
     def _checked(self, name: str, definition: QueryDef) -> list[str]:
@@ -349,7 +352,7 @@ class Session:
         """Drop a query, and close its outlets, when something is refused."""
         try:
             yield
-        except PenstockError:
+        except (PenstockError, OSError):
             assert self._delivery is not None
             self._delivery.forget(opened)
             self._drop("query", name, if_exists=True)

@@ -116,7 +116,7 @@ class Pipeline:
         self.book = book_of(self.manifest)
         self._settled = False
         self._undelivered = False
-        retained = [arrived_by_stream(manifest) for manifest in self.retained]
+        retained = [arrived_by_stream(manifest) for manifest in self.retained] or [{}]
         kept = max(self.config["retain.manifests"], 1) + 1
         self._reached: deque[dict[str, int]] = deque(retained, maxlen=kept)
         self._spools: dict[str, SpoolFiles] = {}
