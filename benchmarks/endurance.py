@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.harness import console, folder
 from penstock import cql
 from penstock.catalog import Catalog
-from penstock.cql import statements
+from penstock.cql.binding import statements
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.segments import SegmentStorage

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from penstock.config import Config
 from penstock.session import Session
+from penstock.settings import Config
 from penstock.spark.engine import own_session
 from penstock.spark.metrics import state_bytes
 

@@ -29,8 +29,8 @@ from rich.table import Table
 from penstock.errors import InternalError, PenstockError
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import Delivered, book_of, missing
+from penstock.sinks import open_sink
 from penstock.spark.engine import own_session
-from penstock.spark.sinks import open_sink
 from tests.copies import SETTINGS, Life
 
 NOT_OURS = {

@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.algebra import Node, is_stream
 from penstock.model import INF, MIN_TIME
 from penstock.reference import Inputs, Steps, from_intervals, relation, snapshot_at, stream
-from penstock.reference_expr import canonical, compare
+from penstock.reference.expressions import canonical, compare
 
 
 def check_answer(plan: Node, rows: list[tuple], inputs: Inputs) -> None:

@@ -16,10 +16,10 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet
 
-from penstock.checkpoints import open_checkpoint
+from penstock.asking.checkpoints import open_checkpoint
 from penstock.runs.manifest import batches_in
 from penstock.session import Session
-from penstock.spark.sinks import read_committed
+from penstock.sinks import read_committed
 
 BATCHES = 12
 ROWS = 10

@@ -12,14 +12,14 @@ from itertools import groupby
 from pathlib import Path
 
 from penstock.algebra import Node
-from penstock.checkpoints import open_checkpoint
+from penstock.asking.checkpoints import open_checkpoint
 from penstock.model import INF
 from penstock.reference import Inputs, relation, snapshot_at
-from penstock.reference_expr import canonical
+from penstock.reference.expressions import canonical
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import batches_in
 from penstock.session import Session
-from penstock.spark.sinks import read_committed
+from penstock.sinks import read_committed
 from tests.comparison import check_answer, same_bag
 from tests.databases import Place
 from tests.world import SLACK, World, make_world

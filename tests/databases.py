@@ -25,10 +25,10 @@ from penstock.algebra import Aggregate, Node, Window
 from penstock.catalog import SinkDef
 from penstock.expr.nodes import AggregateCall, Column
 from penstock.model import Schema
-from penstock.reference_expr import canonical
+from penstock.reference.expressions import canonical
 from penstock.runs import failpoints
-from penstock.spark.delivery import hand_over
-from penstock.spark.sinks import Result, Sink, delivery_mode, open_sink
+from penstock.sinks import Result, Sink, delivery_mode, open_sink
+from penstock.sinks.delivery import hand_over
 from penstock.windows import WindowSpec
 from tests.deliveries import DeliveringEngine
 from tests.strategies import LONG, SCANS, STRING, Data, many_rows

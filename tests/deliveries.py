@@ -10,8 +10,8 @@ import pyarrow as pa
 from penstock.algebra import Node
 from penstock.physical.parcels import Parcel, read_report
 from penstock.runs.manifest import Manifest
-from penstock.spark.delivery import Outlet, outlet_result
-from penstock.spark.sinks import MemorySink, Result
+from penstock.sinks import MemorySink, Result
+from penstock.sinks.delivery import Outlet, outlet_result
 from penstock.testing import LocalEngine
 
 

@@ -53,7 +53,7 @@ from penstock.reference import (
     stream,
     to_intervals,
 )
-from penstock.reference_expr import canonical
+from penstock.reference.expressions import canonical
 from penstock.testing import run_local
 from tests.configs import Hostile, cuts_of, shuffled
 

@@ -41,12 +41,12 @@ from penstock.algebra import (
     walk,
 )
 from penstock.catalog import Catalog
-from penstock.config import SETTINGS
-from penstock.cql import statements
+from penstock.cql.binding import statements
 from penstock.model import MIN_TIME
 from penstock.physical.predicates import recognise
 from penstock.reference import Inputs, Steps, accept, relation, snapshot_at, stream
-from penstock.reference_expr import canonical
+from penstock.reference.expressions import canonical
+from penstock.settings import SETTINGS
 from penstock.testing import LocalEngine
 from tests import random_queries
 from tests.comparison import check_relation, check_stream, same_bag

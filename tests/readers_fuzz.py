@@ -32,8 +32,8 @@ from penstock.catalog import StreamDef
 from penstock.errors import DataError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
-from penstock.spark.positions import ReplayFiles
-from penstock.spark.readers import json_lines, lines, read_slice
+from penstock.sources.positions import ReplayFiles
+from penstock.sources.readers import json_lines, lines, read_slice
 from tests.plain_readers import COLUMNS, TEXT_COLUMNS, read_lines
 
 KINDS = ("csv", "json", "csv", "json", "text", "parquet", "arrow")

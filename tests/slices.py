@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.config import Config
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.operators.base import Context, Operator
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
+from penstock.settings import Config
 
 LAST = 24
 """No row starts and nothing is told after this instant."""

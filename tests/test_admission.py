@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.session import Session
-from penstock.spark.admission import FILE, FIRST_ROWS, LEAST_ROWS, Admission, admitted, fit
+from penstock.sources.admission import FILE, FIRST_ROWS, LEAST_ROWS, Admission, admitted, fit
 
 
 def play(

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from penstock.algebra import Node
-from penstock.builder import Relation
 from penstock.cql import bind_query
 from penstock.errors import QueryError
 from penstock.optimizer.drop_identities import drop_identities
 from penstock.optimizer.nameless import canonical
 from penstock.session import Session
+from penstock.session.builder import Relation
 
 DECLARED = """
 CREATE STREAM s (k STRING, x BIGINT, y DOUBLE, t BIGINT) USING memory TIMESTAMP BY t;

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from penstock.algebra import Distinct, Node, Project, UnionAll, Window, is_stream
 from penstock.model import INF, MIN_TIME
 from penstock.reference import relation, snapshot_at
-from penstock.reference_expr import canonical
-from penstock.spark.sinks import Result
+from penstock.reference.expressions import canonical
+from penstock.sinks import Result
 from tests import strategies as make
 from tests.comparison import same_bag
 from tests.deliveries import DeliveringEngine

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from penstock import __version__
 from penstock.cli import app
-from penstock.live import LiveTable, format_bytes, format_time
+from penstock.cli.live import LiveTable, format_bytes, format_time
+from penstock.cli.shell import Shell, as_table
 from penstock.model import INF, MIN_TIME
 from penstock.session import Session
-from penstock.shell import Shell, as_table
-from penstock.spark.sinks import read_committed
+from penstock.sinks import read_committed
 from tests.comparison import check_answer
 from tests.world import World, make_world
 

@@ -19,11 +19,11 @@ from typing import Any
 import pyspark
 import pytest
 
-from penstock.config import Config
 from penstock.model import INF
 from penstock.session import Session
+from penstock.settings import Config
+from penstock.sinks import read_committed
 from penstock.spark.engine import own_settings
-from penstock.spark.sinks import read_committed
 from tests.comparison import check_answer
 from tests.world import World, make_world
 

@@ -31,7 +31,7 @@ from penstock.cql import (
     parse_script,
     render_plan,
 )
-from penstock.cql.statements import (
+from penstock.cql.binding.statements import (
     Create,
     Describe,
     Drop,

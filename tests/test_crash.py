@@ -18,8 +18,8 @@ from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.segments import SegmentStorage, read_segment
 from penstock.session import Session
+from penstock.sinks import read_committed
 from penstock.spark.failures import root_cause
-from penstock.spark.sinks import read_committed
 from tests.crashes import Scenario
 
 

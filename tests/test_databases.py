@@ -28,9 +28,9 @@ from penstock.model import Field, Schema
 from penstock.reference import relation, snapshot_at
 from penstock.runs import failpoints
 from penstock.session import Session
-from penstock.spark.sinks import DatabaseSink, Result, check_sink, delivery_mode
-from penstock.spark.sinks.postgresql import PostgresqlDatabase, csv_of
-from penstock.spark.sinks.sqlite import SqliteDatabase, affinity
+from penstock.sinks import DatabaseSink, Result, check_sink, delivery_mode
+from penstock.sinks.postgresql import PostgresqlDatabase, csv_of
+from penstock.sinks.sqlite import SqliteDatabase, affinity
 from tests import strategies as make
 from tests.comparison import same_bag
 from tests.databases import Place, shown, story, table_rows
@@ -496,7 +496,7 @@ def test_an_older_server(tmp_path):
 
 
 def test_a_locked_file_is_said_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.spark.sinks.sqlite._PATIENCE", 0.01)
+    monkeypatch.setattr("penstock.sinks.sqlite._PATIENCE", 0.01)
     place = Place("sqlite", str(tmp_path / "x" / "answers.db"))
     sink = place.open("hot", PAIR, "delta")
     other = place.connect()
@@ -598,7 +598,7 @@ def test_without_psycopg_only_the_sink_is_missing():
 import sys
 sys.modules["psycopg"] = None
 from penstock.catalog import SinkDef
-from penstock.spark.sinks import check_sink
+from penstock.sinks import check_sink
 check_sink(SinkDef("a", "sqlite", {"path": "x.db", "table": "hot"}))
 check_sink(SinkDef("b", "postgresql", {"url": "postgresql://h/d", "table": "hot"}))
 """

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.catalog import Catalog
-from penstock.cql import bind, parse_script
+from penstock.cql import parse_script
+from penstock.cql.binding import bind
 from penstock.errors import QueryError
 from penstock.expr.arrow import cannot_fail, evaluate
 from penstock.expr.edit import edit_distances
@@ -20,7 +21,7 @@ from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
 from penstock.expr.types import BIGINT, DOUBLE, INT, STRING
 from penstock.physical.predicates import sharpened
-from penstock.reference_expr import evaluate as in_python
+from penstock.reference.expressions import evaluate as in_python
 
 FAST = settings(max_examples=20, deadline=None)
 NUMBERS = st.none() | st.floats() | st.sampled_from([0.0, -0.0, 1.5, 3.0, -4.0, 1e-200, 1e200])

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.cql.parse import parse_script, parse_window
-from penstock.cql.source import Source
-from penstock.cql.times import INTEGERS, WindowBinder
+from penstock.cql.binding.source import Source
+from penstock.cql.binding.times import INTEGERS, WindowBinder
+from penstock.cql.grammar.parse import parse_script, parse_window
 from penstock.model import INF, Field, Schema
 from penstock.reference import window
 

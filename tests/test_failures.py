@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from penstock.cli import app
 from penstock.errors import DataError, InternalError, StateError
 from penstock.session import Session
+from penstock.sinks import DatabaseSink
 from penstock.spark.failures import root_cause
-from penstock.spark.sinks import DatabaseSink
 from tests.postgres import PASSWORD, PostgresServer
 
 

@@ -20,19 +20,19 @@ import pytest
 from penstock import cql
 from penstock.algebra import Node
 from penstock.catalog import Catalog
-from penstock.config import Config
-from penstock.cql import statements
+from penstock.cql.binding import statements
 from penstock.model import Batch
 from penstock.optimizer import optimize
 from penstock.physical.explain import explain
-from penstock.physical.heat import Heat, Reached, Sample
-from penstock.physical.hot import Route, Split, pairs
+from penstock.physical.key_loads import Heat, Reached, Sample
+from penstock.physical.key_splits import Route, Split, pairs
 from penstock.physical.parcels import split
 from penstock.physical.plan import Exchange, PhysicalPlan
 from penstock.physical.planner import Query
 from penstock.physical.planner import plan as planned
 from penstock.reference import Inputs, accept, relation
 from penstock.runs.manifest import Manifest, read_manifest
+from penstock.settings import Config
 from penstock.testing import LocalEngine
 from tests.comparison import check_relation
 

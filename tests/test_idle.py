@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from penstock import algebra
-from penstock.config import Config
 from penstock.model import INF, MIN_TIME
 from penstock.physical.packing import Packer, Progress
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.stage import source_beats
 from penstock.reference import Inputs
 from penstock.session import Session
+from penstock.settings import Config
 from tests.comparison import check_answer, interval_rows
 
 

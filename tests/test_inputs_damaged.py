@@ -27,13 +27,13 @@ from penstock.catalog import StreamDef
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.model import Field, Schema
 from penstock.session import Session
-from penstock.spark.backlog import Backlog, Waiting
+from penstock.sources.backlog import Backlog, Waiting
+from penstock.sources.links import link_of
+from penstock.sources.readers import read_slice
+from penstock.sources.readers.base import to_json
+from penstock.sources.spool import Spool, SpoolFiles
 from penstock.spark.failures import root_cause
-from penstock.spark.links import link_of
-from penstock.spark.readers import read_slice
-from penstock.spark.readers.base import to_json
 from penstock.spark.replay import DescriptorSource
-from penstock.spark.spool import Spool, SpoolFiles
 
 SCHEMA = Schema((Field("n", pa.int64()), Field("t", pa.int64())))
 Offset = dict[str, Any]
@@ -657,7 +657,7 @@ import pyarrow as pa
 from penstock.catalog import StreamDef
 from penstock.errors import DataError
 from penstock.model import Field, Schema
-from penstock.spark.readers import read_slice
+from penstock.sources.readers import read_slice
 
 path = sys.argv[1]
 with open(path, "wb") as file:

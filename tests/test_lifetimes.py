@@ -17,10 +17,9 @@ from penstock.bench.lifetimes import METHODS, Engine, InsertionSort, Report, mea
 from penstock.bench.lifetimes_picture import draw
 from penstock.catalog import Catalog
 from penstock.cli import app
-from penstock.config import Config
-from penstock.cql.statements import Create, Select
+from penstock.cql.binding.statements import Create, Select
 from penstock.model import INF, Batch, Deaths, Ends
-from penstock.operators.signs import SignsOperator
+from penstock.operators.negative_tuples import SignsOperator
 from penstock.optimizer import optimize
 from penstock.physical.explain import explain
 from penstock.physical.plan import PhysicalPlan
@@ -28,6 +27,7 @@ from penstock.physical.planner import Query, plan
 from penstock.runs.lifetimes import ORIGIN, Lifetimes
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
+from penstock.settings import Config
 
 STREAMS = """
 CREATE STREAM a (ts BIGINT, k BIGINT, x DOUBLE) TIMESTAMP BY ts USING memory;

@@ -10,17 +10,17 @@ import pyarrow.parquet
 import pytest
 
 from penstock.catalog import Catalog, StreamDef
-from penstock.config import Config
+from penstock.cli.live import format_waiting
 from penstock.cql import bind_query
-from penstock.live import format_waiting
 from penstock.model import Field, Schema
 from penstock.physical.planner import Query
 from penstock.physical.planner import plan as plan_queries
 from penstock.reference import Inputs
 from penstock.session import Session
-from penstock.spark.backlog import Backlog, Waiting
+from penstock.settings import Config
+from penstock.sources.backlog import Backlog, Waiting
+from penstock.sources.spool import Spool
 from penstock.spark.metrics import Metrics
-from penstock.spark.spool import Spool
 from tests.comparison import check_answer, interval_rows
 
 SCHEMA = Schema((Field("x", pa.int32()), Field("t", pa.int64())))

@@ -13,7 +13,7 @@ from penstock.expr.arrow import evaluate
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
 from penstock.expr.types import DOUBLE, INT, STRING
-from penstock.spark.sinks.text import json_lines
+from penstock.sinks.text import json_lines
 
 
 def call(name: str, *arguments: Expr, rows: list[pa.Array]) -> pa.Array:

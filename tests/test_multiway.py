@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from penstock import algebra
 from penstock.algebra import Join, Node, Project, Window
 from penstock.catalog import Catalog, StreamDef, TableDef
-from penstock.config import Config
 from penstock.cql import bind_query
 from penstock.errors import QueryError
 from penstock.expr.functions import resolve_call
@@ -24,6 +23,7 @@ from penstock.physical.multiway import form_of, gather, meaning_of, measured, pr
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
 from penstock.reference import Inputs, accept
+from penstock.settings import Config
 from penstock.testing import LocalEngine, run_local
 from tests import strategies as make
 from tests.comparison import check_answer

@@ -18,12 +18,12 @@ import pytest
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError, PenstockError, StateError
 from penstock.model import Field, Schema
-from penstock.rewinding import rewind
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import Delivered
 from penstock.runs.manifest import read_manifest
 from penstock.session import Session
-from penstock.spark.sinks import Result, open_sink, read_committed
+from penstock.session.rewinding import rewind
+from penstock.sinks import Result, open_sink, read_committed
 from tests.copies import QUERIES, SETTINGS, Life
 from tests.postgres import PostgresServer
 
@@ -334,7 +334,10 @@ def test_a_table_of_postgresql_is_taken_back(spark: Any, tmp_path: Path, lives: 
 def test_the_lock_is_looked_at_before_spark_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.session.own_session", lambda *_: pytest.fail("Spark was started"))
+    refuse = lambda *_: pytest.fail("Spark was started")  # noqa: E731
+    monkeypatch.setattr("penstock.session.session.own_session", refuse)
+        "penstock.session.session.own_session", lambda *_: pytest.fail("Spark was started")
+    )
     holder = Checkpoint(str(tmp_path / "checkpoint"))
     holder.lock()
     with Session(checkpoint=tmp_path / "checkpoint") as session:

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 
 from penstock import cql
 from penstock.algebra import Aggregate, Node, Window, inputs, is_stream, streams_of, walk
+from penstock.asking.encoding import Declared, declared_in, decode, encode
+from penstock.asking.onetime import Held, Snapshot, answer, can_answer
 from penstock.catalog import Catalog, StreamDef, TableDef
-from penstock.cql.source import Source
-from penstock.encoding import Declared, declared_in, decode, encode
+from penstock.cql.binding.source import Source
 from penstock.errors import QueryError, StateError
 from penstock.model import INF, Ends
-from penstock.onetime import Held, Snapshot, answer, can_answer
 from penstock.optimizer import optimize
 from penstock.physical.planner import Query, plan
 from penstock.reference import relation, snapshot_at
-from penstock.reference_expr import canonical
+from penstock.reference.expressions import canonical
 from penstock.runs.kept import Kept
 from penstock.runs.state import MemoryStorage, State
 from penstock.session import Session

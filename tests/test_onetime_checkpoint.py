@@ -17,10 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock import cql, open_checkpoint
+from penstock.asking.encoding import Declared
 from penstock.catalog import Catalog
 from penstock.cli import app
-from penstock.config import Config
-from penstock.encoding import Declared
 from penstock.errors import PenstockError, QueryError, StateError
 from penstock.optimizer import optimize
 from penstock.physical.planner import Query, plan
@@ -30,6 +29,7 @@ from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
 from penstock.runs.segments import SegmentStorage
+from penstock.settings import Config
 from penstock.testing import LocalEngine
 from tests.comparison import same_bag
 from tests.test_onetime import bag_of

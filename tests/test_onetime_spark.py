@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from penstock import Snapshot, cql, open_checkpoint
+from penstock.cli.shell import Shell
 from penstock.errors import QueryError, StateError
 from penstock.reference import Inputs, relation, snapshot_at
 from penstock.session import QueryHandle, Session
-from penstock.shell import Shell
 from tests.comparison import same_bag
 from tests.test_onetime import bag_of
 from tests.test_onetime_checkpoint import in_another_process

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.config import Config
 from penstock.errors import InternalError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr
@@ -30,6 +29,7 @@ from penstock.runs import side as side_module
 from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage
 from penstock.runs.state import MemoryStorage, State
+from penstock.settings import Config
 
 TYPES = (pa.string(), pa.int64())
 KEY = Column(0, pa.string(), "k")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
-from penstock.kernels.places import Anywhere, Band, Boxes, EqualBand, Near, Overlap, Place
+from penstock.kernels.join_orders import Anywhere, Band, Boxes, EqualBand, Near, Overlap, Place
 from penstock.operators.join import JoinOperator
 from tests.slices import Script, check, crowd, scripts
 

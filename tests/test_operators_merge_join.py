@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.config import Config
 from penstock.errors import InternalError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr
-from penstock.kernels.places import Anywhere, Band, Edit, Equal, Near, Overlap, Place
+from penstock.kernels.join_orders import Anywhere, Band, Edit, Equal, Near, Overlap, Place
 from penstock.model import INF, Batch, Ends, Heartbeat
 from penstock.operators.base import Context
 from penstock.operators.merge_join import (
@@ -31,6 +30,7 @@ from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage
 from penstock.runs.state import MemoryStorage, State
 from penstock.session import Session
+from penstock.settings import Config
 from tests import strategies as make
 from tests.slices import LAST, Row, Script, bag, check, run
 from tests.test_oracle import ORACLE

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.model import INF, Batch, Ends, Heartbeat, Message
 from penstock.operators import unmatched
 from penstock.operators.base import Context
-from penstock.operators.tag import TagOperator
+from penstock.operators.row_numbers import TagOperator
 from penstock.operators.unmatched import UnmatchedOperator
 from penstock.runs.state import MemoryStorage, State
 from tests.slices import LAST, Row, Script, check, run

@@ -31,7 +31,7 @@ from penstock.reference import (
     snapshot_at,
     to_intervals,
 )
-from penstock.reference_expr import canonical
+from penstock.reference.expressions import canonical
 from penstock.testing import LocalEngine, Rig, run_local
 from penstock.testing import check as check_script
 from tests import strategies as make

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.algebra import Join, Project, Scan, Window, streams_of, walk
-from penstock.cql.join_text import bind_join
+from penstock.cql.binding.join_text import bind_join
 from penstock.expr.nodes import Column
-from penstock.kernels.places import Anywhere, Band, Boxes, Edit, Near, Overlap
+from penstock.kernels.join_orders import Anywhere, Band, Boxes, Edit, Near, Overlap
 from penstock.model import TIMESTAMP, Batch
 from penstock.physical.parcels import split
 from penstock.physical.plan import COPIES, OWNED, Cells

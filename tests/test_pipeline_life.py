@@ -14,7 +14,7 @@ from penstock.errors import DataError, StateError
 from penstock.model import INF
 from penstock.reference import Inputs, accept, stream
 from penstock.session import QueryHandle, Session
-from penstock.spark.sinks import read_committed
+from penstock.sinks import read_committed
 from penstock.spark.sources import _register
 from tests.comparison import check_answer, interval_rows
 from tests.world import make_world

@@ -17,7 +17,7 @@ from penstock.errors import DataError
 from penstock.model import INF
 from penstock.reference import Inputs, accept, relation, snapshot_at, to_intervals
 from penstock.session import Session
-from penstock.spark.sinks import read_committed
+from penstock.sinks import read_committed
 from tests.comparison import check_answer, interval_rows
 
 pytestmark = pytest.mark.spark

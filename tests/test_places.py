@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.kernels.codes import inverse, monotone
 from penstock.kernels.edit_marks import marks_of, may_be_near
+from penstock.kernels.join_orders import Anywhere, Band, Boxes, Edit, Near, Overlap, Place
 from penstock.kernels.layouts import layout_of
-from penstock.kernels.places import Anywhere, Band, Boxes, Edit, Near, Overlap, Place
 
 INF = float("inf")
 NAN = float("nan")

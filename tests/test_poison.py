@@ -16,7 +16,6 @@ import pyarrow.parquet
 import pytest
 
 from penstock.catalog import Catalog, StreamDef
-from penstock.config import Config
 from penstock.cql import bind_query
 from penstock.errors import DataError
 from penstock.expr.types import parse_type
@@ -25,10 +24,11 @@ from penstock.physical.parcels import REPORT_STAGE, from_batches, read_report
 from penstock.physical.planner import Query, plan
 from penstock.runs.segments import read_segment
 from penstock.session import Session
-from penstock.spark.positions import ReplayFiles
-from penstock.spark.readers import DESCRIPTOR, lines, read_native, read_slice
-from penstock.spark.readers.base import RAW_BYTES
-from penstock.spark.sinks import read_committed
+from penstock.settings import Config
+from penstock.sinks import read_committed
+from penstock.sources.positions import ReplayFiles
+from penstock.sources.readers import DESCRIPTOR, lines, read_native, read_slice
+from penstock.sources.readers.base import RAW_BYTES
 from penstock.spark.tasks import Job, pack_task
 from tests import readers_fuzz
 

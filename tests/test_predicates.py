@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.algebra import Join, Scan, walk
-from penstock.cql.join_text import bind_join
+from penstock.cql.binding.join_text import bind_join
 from penstock.cql.render import expr_text
-from penstock.kernels.places import Anywhere, Band, Boxes, Edit, Near, Overlap, Place
+from penstock.kernels.join_orders import Anywhere, Band, Boxes, Edit, Near, Overlap, Place
 from penstock.model import TIMESTAMP
 from penstock.physical.predicates import Recognised, recognise
 from tests.strategies import schema_of

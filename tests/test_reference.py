@@ -38,7 +38,7 @@ from penstock.reference import (
     to_intervals,
     window,
 )
-from penstock.reference_expr import evaluate
+from penstock.reference.expressions import evaluate
 from penstock.windows import WindowSpec
 
 LONG, DOUBLE, STRING, BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()

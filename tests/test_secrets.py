@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock import masking
+from penstock import masking, sinks
+from penstock.asking.encoding import Declared, declared_in
 from penstock.catalog import SinkDef, StreamDef, TableDef, has_references, opened
 from penstock.cli import app
+from penstock.cli.shell import ShellHistory, opened_history
 from penstock.cql import parse_script
-from penstock.encoding import Declared, declared_in
 from penstock.errors import ConfigError, DataError, PenstockError, QueryError, shown_cause
 from penstock.expr import types
 from penstock.masking import hide, masked, masked_script, shown_option, without_passwords
 from penstock.model import Field, Schema
 from penstock.options import PUBLIC, Secret, refers
 from penstock.session import Session
-from penstock.shell import ShellHistory, opened_history
-from penstock.spark import sinks, sources
+from penstock.spark import sources
 from penstock.spark.failures import root_cause
 from tests.postgres import PASSWORD, USER, PostgresServer
 

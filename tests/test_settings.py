@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.config import SETTINGS, Config
+from penstock.settings import SETTINGS, Config
 from penstock.spark.engine import STREAM_SETTINGS, own_settings, pipeline_session
 
 
@@ -49,7 +49,7 @@ def test_progress_is_never_tracked_asynchronously() -> None:
 
 PROBE = """
 import json, sys
-from penstock.config import Config
+from penstock.settings import Config
 from penstock.spark.engine import STREAM_SETTINGS, own_session, own_settings, pipeline_session
 spark = own_session(None, Config())
 pipeline = pipeline_session(spark, "checkpoint")

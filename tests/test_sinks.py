@@ -16,7 +16,7 @@ import pytest
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.model import TIMESTAMP, Field, Schema
-from penstock.spark.sinks import (
+from penstock.sinks import (
     CallbackSink,
     ConsoleSink,
     MemorySink,
@@ -28,7 +28,7 @@ from penstock.spark.sinks import (
     open_sink,
     read_committed,
 )
-from penstock.spark.sinks.ledger import Ledger
+from penstock.sinks.ledger import Ledger
 
 SCHEMA = Schema((Field("city", pa.string()), Field("mean", pa.float64())))
 FORMATS = ("jsonl", "csv", "parquet")

@@ -19,19 +19,19 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from penstock.catalog import StreamDef, TableDef
-from penstock.config import Config
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
 from penstock.physical.parcels import Parcel
+from penstock.settings import Config
+from penstock.sources.folders import FolderFiles, FolderPosition
+from penstock.sources.positions import Position, ReplayFiles
+from penstock.sources.readers import FOLDER_ORDINAL, arrival_order, lines, read_native, read_slice
+from penstock.sources.readers.base import from_json, open_input, to_json
+from penstock.sources.readers.lines import advance
+from penstock.sources.spool import Spool, SpoolFiles, SpoolPosition
 from penstock.spark.failures import root_cause
-from penstock.spark.folders import FolderFiles, FolderPosition
-from penstock.spark.positions import Position, ReplayFiles
-from penstock.spark.readers import FOLDER_ORDINAL, arrival_order, lines, read_native, read_slice
-from penstock.spark.readers.base import from_json, open_input, to_json
-from penstock.spark.readers.lines import advance
 from penstock.spark.replay import DescriptorSource
-from penstock.spark.spool import Spool, SpoolFiles, SpoolPosition
 
 HEADER = "sensor,city,celsius,t\n"
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.places import Anywhere, Band, Boxes, Edit, Equal, Near, Overlap, Place
+from penstock.kernels.join_orders import Anywhere, Band, Boxes, Edit, Equal, Near, Overlap, Place
 from penstock.kernels.sweep_areas import Elements, Sweep, removable, view_of
 from penstock.model import Batch
 

@@ -13,7 +13,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(session, name)
     if name in ("Snapshot", "open_checkpoint"):
-        from penstock import checkpoints
+        from penstock.asking import checkpoints
 
         return getattr(checkpoints, name)
     raise AttributeError(f"module 'penstock' has no attribute '{name}'")

@@ -7,6 +7,7 @@ that the command line and the shell can underline it.  Secrets are masked when a
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from penstock.masking import holds_secret, masked, masked_script
@@ -72,6 +73,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def shown_cause(error: BaseException) -> BaseException | None:
     """Return an error of others as the cause of ours, None if it tells a secret."""
     return None if holds_secret(f"{error} {error!r}") else error
+
+
+def first_sentence(error: Exception) -> str:
+    """Return the first line of one of Spark's long messages, without Java's class names."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("An error occurred")]
+    return re.sub(r"^(: )?[a-z]+(\.\w+)+: ", "", told[0]) if told else type(error).__name__
 
 
 _SHOWN = 120

@@ -31,8 +31,7 @@ from penstock.algebra import Node
 from penstock.bench.bars import Bar
 from penstock.bench.virtual import Tick
 from penstock.catalog import Catalog
-from penstock.config import Config
-from penstock.cql.statements import Create, Select
+from penstock.cql.binding.statements import Create, Select
 from penstock.errors import InternalError
 from penstock.kernels.keys import hash_columns
 from penstock.model import INF, Batch
@@ -41,9 +40,10 @@ from penstock.physical.packing import Packer, Progress
 from penstock.physical.parcels import Parcel, read_report
 from penstock.physical.planner import Query, plan
 from penstock.physical.stage import run_stage
-from penstock.runs import bags
+from penstock.runs import value_counts
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.state import MemoryStorage
+from penstock.settings import Config
 
 STREAMS = """
 CREATE STREAM STRu (ts BIGINT, ca STRING, cb BIGINT, cc STRING) TIMESTAMP BY ts USING memory;
@@ -210,7 +210,7 @@ class InsertionSort(Lifetimes):
 @contextmanager
 def sorted_insertion() -> Iterator[None]:
     """Let operators keep what is alive by `InsertionSort`."""
-    rooms: tuple[Any, ...] = (aggregate, bags)
+    rooms: tuple[Any, ...] = (aggregate, value_counts)
     for room in rooms:
         room.Lifetimes = InsertionSort
     try:

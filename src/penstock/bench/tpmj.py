@@ -40,7 +40,7 @@ from penstock.bench.virtual import (
     opened,
 )
 from penstock.expr.nodes import Column
-from penstock.kernels.places import Overlap
+from penstock.kernels.join_orders import Overlap
 from penstock.model import INF, Batch, Heartbeat
 from penstock.operators.merge_join import Budget, ProgressiveMergeJoin, TemporalMergeJoin
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Case, Column, Expr
-from penstock.kernels.places import Overlap
+from penstock.kernels.join_orders import Overlap
 from penstock.model import INF, Batch, Heartbeat, Message
 from penstock.operators.base import Context
 from penstock.operators.merge_join import Budget, MergeJoin, TemporalMergeJoin

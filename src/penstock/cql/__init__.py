@@ -3,7 +3,7 @@
 script --parse_script--> Parsed (syntax with spans) --bind--> Statement (definitions and plans)
 """
 
-from penstock.cql.bind import (
+from penstock.cql.binding.bind import (
     bind,
     bind_aggregate,
     bind_duration,
@@ -11,8 +11,8 @@ from penstock.cql.bind import (
     bind_scalar,
     bind_window,
 )
-from penstock.cql.once import Question, bind_question, parse_question
-from penstock.cql.parse import parse_script
+from penstock.cql.binding.once import Question, bind_question, parse_question
+from penstock.cql.grammar.parse import parse_script
 from penstock.cql.render import aggregate_text, describe, expr_text, render_plan, window_text
 
 __all__ = [

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kernels.places import Band, Boxes, Edit, Near, Overlap, Place
+from penstock.kernels.join_orders import Band, Boxes, Edit, Near, Overlap, Place
 from penstock.model import I64, U64, to_numpy
 
 F64: TypeAlias = npt.NDArray[np.float64]

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from penstock.kernels.codes import codes_of, coordinates_of, stats_of, strips_of
 from penstock.kernels.edit_marks import marks_of, may_be_near
+from penstock.kernels.join_orders import Anywhere, Band, Edit, Equal, EqualBand, Place
 from penstock.kernels.keys import hash_columns
 from penstock.kernels.pairs import (
     WORTH_BISECTING,
@@ -37,7 +38,6 @@ from penstock.kernels.pairs import (
     shape,
     sort_order,
 )
-from penstock.kernels.places import Anywhere, Band, Edit, Equal, EqualBand, Place
 from penstock.model import I64, U64, Mask
 
 

@@ -46,9 +46,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InternalError
-from penstock.kernels.keys import hash_columns
-from penstock.kernels.pairs import blocks as expanded
-from penstock.kernels.places import (
+from penstock.kernels.join_orders import (
     EQUAL,
     Anywhere,
     Band,
@@ -60,6 +58,8 @@ from penstock.kernels.places import (
     Overlap,
     Place,
 )
+from penstock.kernels.keys import hash_columns
+from penstock.kernels.pairs import blocks as expanded
 from penstock.model import I64, U64, Batch, Mask, one_array, to_mask, to_numpy
 
 F64: TypeAlias = npt.NDArray[np.float64]

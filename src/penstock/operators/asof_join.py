@@ -44,7 +44,7 @@ from penstock.kernels.steps import group_starts, ranges
 from penstock.kernels.sweep import ordered, ordered_type
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, one_array, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
-from penstock.runs.stock import Slab, Stock
+from penstock.runs.asof_side import Slab, Stock
 
 _NOBODY = -1
 """The partner of a row that has none."""

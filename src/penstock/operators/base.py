@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.config import Config
 from penstock.expr.arrow import evaluate
 from penstock.expr.nodes import Expr
 from penstock.model import (
@@ -40,6 +39,7 @@ from penstock.model import (
 from penstock.runs.lifetimes import ORIGIN
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
+from penstock.settings import Config
 
 _LARGE = 4096
 """Rows of a part from which on copying it costs more than one part more."""

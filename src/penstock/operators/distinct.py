@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.model import I64, Batch, Ends
 from penstock.operators.base import SlicedOperator
-from penstock.runs.bags import Bags
+from penstock.runs.value_counts import Bags
 
 
 class DistinctOperator(SlicedOperator):

@@ -2,7 +2,7 @@
 
 Law: a result is the concatenation of a left and a right row with equal keys (null equals nothing)
 for which the residual predicate is true, valid while both are [B 5.1].  Without keys the residual
-is the whole condition.  The *place* of the condition (`penstock.kernels.places`) gives both sides
+is the whole condition.  The *place* of the condition (`kernels.join_orders`) gives both sides
 an order, in which the candidates of a row are found by binary search; where no order helps, every
 pair is looked at, block by block.
 
@@ -45,8 +45,8 @@ import pyarrow.compute as pc
 from penstock.errors import InternalError
 from penstock.expr.arrow import evaluate_mask
 from penstock.expr.nodes import Expr, columns_of, shift
+from penstock.kernels.join_orders import EQUAL, Equal, EqualBand, Place
 from penstock.kernels.layouts import layout_of
-from penstock.kernels.places import EQUAL, Equal, EqualBand, Place
 from penstock.kernels.sorting import order_of_numbers
 from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array
 from penstock.operators.base import SlicedOperator, with_keys

@@ -44,7 +44,7 @@ import pyarrow.compute as pc
 from penstock.errors import InternalError
 from penstock.expr.arrow import evaluate, evaluate_mask
 from penstock.expr.nodes import Expr, columns_of, shift
-from penstock.kernels.places import Place
+from penstock.kernels.join_orders import Place
 from penstock.kernels.sweep_areas import (
     Elements,
     Learned,

@@ -38,8 +38,8 @@ from penstock.expr.arrow import evaluate, evaluate_mask
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.codes import F64, numbers
+from penstock.kernels.join_orders import EQUAL, Overlap
 from penstock.kernels.layouts import layout_of
-from penstock.kernels.places import EQUAL, Overlap
 from penstock.kernels.probe_orders import Orders, mask_of
 from penstock.model import I64, INF, Batch, Ends, one_array
 from penstock.operators.base import SlicedOperator, with_keys

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.errors import NotSupportedError
 from penstock.model import I64, Batch, Ends, Mask
 from penstock.operators.base import SlicedOperator
-from penstock.runs.bags import Bags
+from penstock.runs.value_counts import Bags
 
 
 class SetOperator(SlicedOperator):

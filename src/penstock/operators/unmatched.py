@@ -1,6 +1,6 @@
 """The rows of one side of a join while they have no partner: the heart of outer and anti joins.
 
-Port 0 brings the rows of the side, each with its number (`penstock.operators.tag`) in the last
+Port 0 brings the rows of the side, each with its number (`operators.row_numbers`) in the last
 column; port 1 brings, for every pair that the join made, the number of its row.  A pair is valid
 only while its row is.  With ``n(t)`` the number of pairs of a row that are valid at ``t``, the
 output holds the row at every ``t`` of its validity with ``n(t) = 0``.

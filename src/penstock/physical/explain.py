@@ -8,10 +8,10 @@ and waits for them.  By negative tuples, it is said where rows get their signs.
 from __future__ import annotations
 
 from penstock.operators.base import SlicedOperator
-from penstock.operators.signs import SignsOperator
+from penstock.operators.negative_tuples import SignsOperator
 from penstock.operators.time_window import TimeWindowOperator
 from penstock.operators.to_stream import ToStreamOperator
-from penstock.physical.hot import pairs
+from penstock.physical.key_splits import pairs
 from penstock.physical.plan import PhysicalNode, PhysicalPlan
 
 

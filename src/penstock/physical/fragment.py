@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.config import Config
 from penstock.errors import DataError
 from penstock.model import INF, MIN_TIME, Batch, Heartbeat, Message
 from penstock.operators.base import Context, Operator
@@ -21,6 +20,7 @@ from penstock.queues.fifo import Fifo, Queue
 from penstock.runs.merging import Merging
 from penstock.runs.state import State, Storage
 from penstock.schedule.policy import policy
+from penstock.settings import Config
 
 
 class Fragment:

@@ -25,13 +25,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.config import Config
 from penstock.expr.arrow import cannot_fail
 from penstock.expr.nodes import Column, Expr
 from penstock.model import Schema
 from penstock.operators.base import Operator
+from penstock.operators.negative_tuples import SignsOperator
 from penstock.operators.output import OutputOperator
-from penstock.operators.signs import SignsOperator
 from penstock.operators.time_window import TimeWindowOperator
 from penstock.physical.plan import (
     SINGLE,
@@ -43,6 +42,7 @@ from penstock.physical.plan import (
     PhysicalPlan,
     Source,
 )
+from penstock.settings import Config
 
 
 class Graph:

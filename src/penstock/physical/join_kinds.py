@@ -23,7 +23,7 @@ from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
 from penstock.operators.distinct import DistinctOperator
 from penstock.operators.project import ProjectOperator
-from penstock.operators.tag import NUMBER, TagOperator
+from penstock.operators.row_numbers import NUMBER, TagOperator
 from penstock.operators.union import UnionOperator
 from penstock.operators.unmatched import UnmatchedOperator
 from penstock.physical.graph import Graph

@@ -22,7 +22,7 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
-from penstock.kernels.places import EQUAL, Anywhere, Band, Equal, EqualBand, Near, Place
+from penstock.kernels.join_orders import EQUAL, Anywhere, Band, Equal, EqualBand, Near, Place
 from penstock.operators.base import Operator
 from penstock.operators.join import JoinOperator
 from penstock.operators.merge_join import ProgressiveMergeJoin, TemporalMergeJoin

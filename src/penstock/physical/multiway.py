@@ -30,11 +30,11 @@ from penstock.expr import nodes as expr
 from penstock.expr.arrow import cannot_fail
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Expr, columns_of, shift
-from penstock.kernels.places import Band, Overlap
+from penstock.kernels.join_orders import Band, Overlap
 from penstock.operators.join import JoinOperator
 from penstock.operators.multi_join import MultiJoinOperator, Reach
+from penstock.operators.negative_tuples import SignsOperator
 from penstock.operators.project import ProjectOperator
-from penstock.operators.signs import SignsOperator
 from penstock.optimizer.push_filters import conjuncts
 from penstock.physical.graph import Graph
 from penstock.physical.joins import with_key_columns

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from penstock import algebra
 from penstock.algebra import Aggregate, Node, Project, TableScan, TopK
-from penstock.config import Config
 from penstock.expr.arrow import evaluate
 from penstock.expr.nodes import Column
 from penstock.kernels.order import sort_indices
@@ -30,6 +29,7 @@ from penstock.physical.parcels import Parcel, read_report
 from penstock.physical.planner import Query, plan
 from penstock.physical.stage import run_stage
 from penstock.runs.state import MemoryStorage
+from penstock.settings import Config
 
 Tables = Mapping[str, tuple[pa.Array, ...]]
 """The columns of every table that a plan reads, by name; at least one column each."""

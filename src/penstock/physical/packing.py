@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.config import Config
 from penstock.errors import DataError
 from penstock.expr.arrow import evaluate_mask
 from penstock.expr.nodes import columns_of
@@ -24,11 +23,12 @@ from penstock.operators.over import OverOperator
 from penstock.operators.project import ProjectOperator
 from penstock.operators.row_window import RowWindowOperator
 from penstock.physical.fragment import Fragment
-from penstock.physical.heat import Sample
-from penstock.physical.hot import Route
+from penstock.physical.key_loads import Sample
+from penstock.physical.key_splits import Route
 from penstock.physical.parcels import Parcel, address, announce
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs.state import MemoryStorage
+from penstock.settings import Config
 
 
 @dataclass(frozen=True)

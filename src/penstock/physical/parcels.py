@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.kernels.cells import cells_of, owners, reached
 from penstock.kernels.keys import hash_columns
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Heartbeat, Message
-from penstock.physical.hot import Route
+from penstock.physical.key_splits import Route
 from penstock.physical.plan import Cells, Exchange, PhysicalPlan, Shared
 
 ROWS, ENDS, BEAT, REPORT, SOURCE, MINUS = 0, 1, 2, 3, 4, 5

@@ -14,7 +14,6 @@ from typing import Any
 
 from penstock import algebra
 from penstock.algebra import Node
-from penstock.config import Config
 from penstock.cql.render import in_timestamps, window_text
 from penstock.expr import nodes as expr
 from penstock.operators.aggregate import AggregateOperator
@@ -36,7 +35,8 @@ from penstock.physical.joins import Joined, prepared, with_key_columns
 from penstock.physical.multiway import Surroundings, meaning_of, multiway
 from penstock.physical.over import over
 from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
-from penstock.physical.wanted import wanted
+from penstock.physical.window_distribution import wanted
+from penstock.settings import Config
 
 
 @dataclass(frozen=True)

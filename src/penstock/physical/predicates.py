@@ -57,7 +57,7 @@ from penstock.expr.types import (
     is_numeric,
     is_temporal,
 )
-from penstock.kernels.places import Anywhere, Band, Boxes, Edit, Near, Overlap, Place
+from penstock.kernels.join_orders import Anywhere, Band, Boxes, Edit, Near, Overlap, Place
 from penstock.model import TIMESTAMP
 from penstock.physical.sums import (
     BOTH,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from penstock.config import Config
 from penstock.errors import InternalError
 from penstock.model import INF, MIN_TIME, Batch, Heartbeat, Message
 from penstock.operators.output import OutputOperator
@@ -21,6 +20,7 @@ from penstock.physical.parcels import (
 )
 from penstock.physical.plan import Answer, PhysicalPlan
 from penstock.runs.state import Storage
+from penstock.settings import Config
 
 
 def run_stage(

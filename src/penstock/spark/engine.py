@@ -15,8 +15,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock.config import Config
 from penstock.errors import ConfigError, shown_cause
+from penstock.settings import Config
 from penstock.temporary import new_folder
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"

@@ -119,10 +119,3 @@ def _no_memory(text: str) -> PenstockError | None:
     if python is not None:
         return StateError(f"a task ran out of memory ({python[0]}); {_LESS}; {_AGAIN}")
     return None
-
-
-def first_sentence(error: Exception) -> str:
-    """Return the first line of one of Spark's long messages, without Java's class names."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("An error occurred")]
-    return re.sub(r"^(: )?[a-z]+(\.\w+)+: ", "", told[0]) if told else type(error).__name__

@@ -25,14 +25,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import algebra
 from penstock.algebra import Node
+from penstock.asking.encoding import Declared
 from penstock.catalog import Catalog, StreamDef, TableDef
-from penstock.config import Config
-from penstock.encoding import Declared
 from penstock.errors import StateError
 from penstock.model import MIN_TIME
 from penstock.optimizer import optimize_alone, shared_digests
-from penstock.physical.heat import Heat, Reached
-from penstock.physical.hot import SplitKeys, routes, split_keys
+from penstock.physical.key_loads import Heat, Reached
+from penstock.physical.key_splits import SplitKeys, routes, split_keys
 from penstock.physical.multiway import measured
 from penstock.physical.packing import Progress
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report
@@ -44,16 +43,17 @@ from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import book_of, entered
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
-from penstock.spark.admission import Admission
-from penstock.spark.backlog import Backlog, Waiting
-from penstock.spark.delivery import Delivery
+from penstock.settings import Config
+from penstock.sinks.delivery import Delivery
+from penstock.sources.admission import Admission
+from penstock.sources.backlog import Backlog, Waiting
+from penstock.sources.spool import SpoolFiles
+from penstock.sources.stream_forms import described, difference
 from penstock.spark.engine import pipeline_session
 from penstock.spark.failures import root_cause
 from penstock.spark.metrics import Hot, Metrics, arrived, arrived_by_stream
 from penstock.spark.pushdown import push_down
 from penstock.spark.sources import SPARK_ERRORS, is_finite, open_streams
-from penstock.spark.spool import SpoolFiles
-from penstock.spark.stream_forms import described, difference
 from penstock.spark.tables import (
     check_contents,
     contents_frame,

@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame
 from penstock.catalog import StreamDef
 from penstock.expr.nodes import Expr, columns_of
 from penstock.physical.plan import PhysicalPlan
+from penstock.sources.readers import CORRUPT
 from penstock.spark.columns import is_same_in_spark, to_column
-from penstock.spark.readers import CORRUPT
 from penstock.spark.sources import native_column, spark_schema
 
 WANTED = "_wanted"

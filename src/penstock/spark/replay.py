@@ -1,6 +1,6 @@
 """Penstock's own Spark source: files replayed at a pace, folders watched, spools of pushed rows.
 
-It yields descriptors, never data (see `penstock.spark.readers.base`).  Spark runs the planning side
+It yields descriptors, never data (see `sources.readers.base`).  Spark runs the planning side
 in a Python process of its own, and starts these one after another, so all streams of a pipeline are
 one source.  Its offset is that of each stream under the stream's name: a stream that is added later
 begins at its own beginning, one that is not read for a while goes on where it was.
@@ -31,12 +31,12 @@ from pyspark.sql.types import StructType
 from penstock.catalog import StreamDef
 from penstock.errors import InternalError, StateError
 from penstock.model import MIN_TIME
-from penstock.spark.admission import admitted
-from penstock.spark.folders import FolderFiles, FolderPosition
-from penstock.spark.offsets import bad_position
-from penstock.spark.positions import Descriptor, Position, ReplayFiles, positive
-from penstock.spark.readers.base import from_json, local_path, option
-from penstock.spark.spool import SpoolFiles, SpoolPosition
+from penstock.sources.admission import admitted
+from penstock.sources.folders import FolderFiles, FolderPosition
+from penstock.sources.offsets import bad_position
+from penstock.sources.positions import Descriptor, Position, ReplayFiles, positive
+from penstock.sources.readers.base import from_json, local_path, option
+from penstock.sources.spool import SpoolFiles, SpoolPosition
 
 FORMAT = "penstock"
 """The name under which the source is registered with Spark."""

@@ -8,12 +8,11 @@
 
 All have the descriptor columns; a batch of a stream is in one partition, so that one task sees it
 whole.
-`penstock.spark.readers.arrival_order` puts descriptors and native rows of files in order.
+`penstock.sources.readers.arrival_order` puts descriptors and native rows of files in order.
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,16 +35,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.catalog import StreamDef, TableDef, has_references, opened
-from penstock.config import Config
-from penstock.errors import ConfigError, DataError, shown_cause, suggest
+from penstock.catalog import StreamDef, has_references, opened
+from penstock.errors import ConfigError, DataError, first_sentence, shown_cause, suggest
 from penstock.expr.types import type_name
 from penstock.model import Schema
 from penstock.options import Secret, is_public
-from penstock.spark.failures import first_sentence
-from penstock.spark.positions import ReplayFiles, loop_rounds, positive
-from penstock.spark.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
-from penstock.spark.readers.base import local_path, option, to_json
+from penstock.settings import Config
+from penstock.sources.positions import ReplayFiles, loop_rounds, positive
+from penstock.sources.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
+from penstock.sources.readers.base import FILE_FORMATS, local_path, option, to_json
+from penstock.sources.tables import check_path
 from penstock.spark.replay import FORMAT, DescriptorSource
 from penstock.spark.types import spark_type
 
@@ -77,7 +76,6 @@ _BINARY_FILE = StructType(
         StructField("content", BinaryType()),
     ]
 )
-_FILE_FORMATS = ("csv", "json", "orc", "text", "avro", "xml", "binaryfile")
 
 
 def native_column(stream: str) -> str:
@@ -178,7 +176,7 @@ def check_stream(definition: StreamDef) -> None:
                     f"there is no option '{name}' of the stream format {kind} "
                     f"(stream {definition.name}); {suggest(name, known)}"
                 )
-    if kind in _OWN_OPTIONS or kind in _FILE_FORMATS:
+    if kind in _OWN_OPTIONS or kind in FILE_FORMATS:
         for name, value in definition.options.items():
             if isinstance(value, Secret) and is_public(kind, name):
                 raise ConfigError(
@@ -194,33 +192,13 @@ def check_stream(definition: StreamDef) -> None:
                 f"rate counts rows per second, speed is a multiple of event time"
             )
         ReplayFiles(definition).check()
-    elif kind == "parquet" or kind in _FILE_FORMATS:
-        _check_path(f"stream {definition.name}", option(definition, "path"))
+    elif kind == "parquet" or kind in FILE_FORMATS:
+        check_path(f"stream {definition.name}", option(definition, "path"))
         if (option(definition, "mode") or "").upper() == "DROPMALFORMED":
             raise ConfigError(
                 f"the option mode of stream {definition.name} must not be DROPMALFORMED, because "
                 f"rows are never dropped in silence; declare ON ERROR DEADLETTER <sink> instead"
             )
-
-
-def check_table(definition: TableDef) -> None:
-    """Check the path of a table before anything is started."""
-    if has_references(definition):
-        return
-    if definition.format.lower() in (*_FILE_FORMATS, "parquet"):
-        options = {name.lower(): str(value) for name, value in definition.options.items()}
-        _check_path(f"table {definition.name}", options.get("path"))
-
-
-def _check_path(owner: str, path: str | None) -> None:
-    if not path:
-        raise DataError(f"the {owner} must have a path; add OPTIONS (path '…') to it")
-    local = local_path(path)
-    if local is not None and not Path(local).exists() and not glob.glob(local):
-        raise DataError(
-            f"the path of {owner} must exist, got '{path}'; "
-            f"it was looked for at {Path(local).absolute()}"
-        )
 
 
 def _load(
@@ -282,7 +260,7 @@ def _open_native(spark: SparkSession, definition: StreamDef, config: Config) -> 
     kind = definition.format.lower()
     given = {name.lower() for name in definition.options}
     options: dict[str, str] = {}
-    if kind in _FILE_FORMATS:
+    if kind in FILE_FORMATS:
         options["maxFilesPerTrigger"] = str(config["batch.files"])
     if kind == "kafka":
         options["maxOffsetsPerTrigger"] = str(config["batch.rows"])
@@ -300,11 +278,11 @@ def _open_native(spark: SparkSession, definition: StreamDef, config: Config) -> 
     if kind in _PARSED_FORMATS:
         declared = declared.add(StructField(CORRUPT, StringType()))
     try:
-        if kind in _FILE_FORMATS:
+        if kind in FILE_FORMATS:
             loaded = _load(spark, _source_name(definition), kind, options, declared)
         else:
             loaded = _load_own_schema(spark, definition, options, declared)
-        return _uniform(definition, loaded, kind in _FILE_FORMATS)
+        return _uniform(definition, loaded, kind in FILE_FORMATS)
     except SPARK_ERRORS as error:
         raise DataError(
             f"the stream {definition.name} must be readable by Spark as format "

@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from penstock.catalog import StreamDef, folder_name
-from penstock.config import Config
 from penstock.errors import DataError
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import Mask, one_array, to_mask
-from penstock.physical.hot import Route
+from penstock.physical.key_splits import Route
 from penstock.physical.packing import Packer, Progress
 from penstock.physical.parcels import Parcel, from_batches, report, to_batches
 from penstock.physical.plan import PhysicalPlan
@@ -28,10 +27,11 @@ from penstock.physical.stage import run_stage
 from penstock.runs import failpoints
 from penstock.runs.mappings import release_beyond
 from penstock.runs.segments import SegmentStorage, forget_deleted
+from penstock.settings import Config
+from penstock.sources.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
+from penstock.sources.readers.base import file_format, shortened
 from penstock.spark.exchange import receive, send
 from penstock.spark.pushdown import WANTED, needs_of
-from penstock.spark.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
-from penstock.spark.readers.base import file_format, shortened
 from penstock.spark.sources import native_column
 
 Batches = Iterator[pa.RecordBatch]

@@ -16,17 +16,17 @@ import pyarrow as pa
 
 from penstock import algebra
 from penstock.algebra import Node
-from penstock.config import Config
 from penstock.model import MIN_TIME, Batch, Schema
 from penstock.optimizer import optimize
-from penstock.physical.heat import Heat, Reached
-from penstock.physical.hot import routes
+from penstock.physical.key_loads import Heat, Reached
+from penstock.physical.key_splits import routes
 from penstock.physical.packing import Packer, Progress, TablePacker
 from penstock.physical.parcels import REPORT_STAGE, Parcel, read_report
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
 from penstock.physical.stage import run_stage
 from penstock.runs.state import MemoryStorage
+from penstock.settings import Config
 
 Row = tuple[Any, ...]
 Interval = tuple[Row, int, int]

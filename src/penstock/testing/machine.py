@@ -21,8 +21,7 @@ import pyarrow as pa
 from penstock import algebra, cql
 from penstock.algebra import Node
 from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef
-from penstock.config import Config
-from penstock.cql import statements
+from penstock.cql.binding import statements
 from penstock.errors import DataError, NotSupportedError, QueryError, suggest
 from penstock.model import INF, MIN_TIME, TIMESTAMP
 from penstock.optimizer import optimize_alone, shared_digests
@@ -35,8 +34,9 @@ from penstock.reference import (
     stream,
     to_intervals,
 )
-from penstock.spark.pushed import as_table
-from penstock.spark.sinks import changes_of
+from penstock.settings import Config
+from penstock.sinks import changes_of
+from penstock.sources.pushed import as_table
 from penstock.testing.local import LocalEngine
 from penstock.testing.times import (
     instant,

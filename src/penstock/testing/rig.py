@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.config import SETTINGS
 from penstock.errors import DataError, QueryError
 from penstock.model import INF, MIN_TIME, Schema
 from penstock.reference import Steps, from_intervals, relation, to_intervals
+from penstock.settings import SETTINGS
 from penstock.testing.differences import alike, apart, sentence
 from penstock.testing.machine import Machine, Row, Running, Tables
 from penstock.testing.times import instant, meant, plain, time_text, value_text

@@ -18,7 +18,7 @@ from penstock.errors import DataError
 from penstock.expr.casts import cast_value
 from penstock.expr.types import STRING, type_name
 from penstock.model import INF, MIN_TIME, TIMESTAMP, Schema
-from penstock.reference_expr import canonical
+from penstock.reference.expressions import canonical
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?")

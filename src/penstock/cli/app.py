@@ -1,0 +1,389 @@
+"""The command line: run, check and explain scripts, read sinks, and an interactive shell."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from penstock import __version__, cql
+from penstock.asking.checkpoints import open_checkpoint
+from penstock.bench import lifetimes as bench_lifetimes
+from penstock.bench import lifetimes_picture, tpmj_picture
+from penstock.bench import tpmj as bench_tpmj
+from penstock.cli.live import LiveTable
+from penstock.cli.shell import Shell, show
+from penstock.errors import ConfigError, DataError, PenstockError
+from penstock.session import Session
+from penstock.session.rewinding import rewind
+from penstock.sinks import json_lines, read_committed
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Continuous queries on Apache Spark.",
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(
+    no_args_is_help=True, help="Run the experiments of the papers that Penstock follows."
+)
+app.add_typer(bench, name="bench")
+checkpoints = typer.Typer(no_args_is_help=True, help="Look after checkpoints.")
+app.add_typer(checkpoints, name="checkpoint")
+out = Console()
+err = Console(stderr=True)
+
+Script = Annotated[Path, typer.Argument(help="A CQL script.", show_default=False)]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master, such as spark://host:7077; default: local.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting, key=value; may be repeated.")
+]
+CheckpointFolder = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", help="Folder to go on from later; default: a temporary one."),
+]
+AllowChange = Annotated[
+    bool,
+    typer.Option(
+        "--allow-change",
+        help="Go on although queries of the checkpoint are gone, streams are read otherwise or "
+        "sinks have lost rows: answers may have gaps.",
+    ),
+]
+
+
+@app.command()
+def run(
+    script: Script,
+    master: Master = None,
+    checkpoint: CheckpointFolder = None,
+    once: Annotated[bool, typer.Option("--once", help="Take what is there, then end.")] = False,
+    allow_change: AllowChange = False,
+    settings: Settings = None,
+) -> None:
+    """Run a script: finite sources to their end, others until stopped by Ctrl-C."""
+    with _errors():
+        text = _read(script)
+        session = Session(
+            master=master,
+            checkpoint=checkpoint,
+            settings=_settings(settings),
+            autostart=False,
+            allow_change=allow_change,
+        )
+        stop = _Stop()
+        try:
+            for parsed in cql.parse_script(text):
+                show(session.execute(cql.bind(parsed, session.catalog)), out)
+            if not session.catalog.queries:
+                raise ConfigError(
+                    f"a script to run must create at least one query, but {script} creates none; "
+                    f"add CREATE QUERY name AS SELECT …"
+                )
+            err.print("[dim]starting Spark …[/]" if err.is_terminal else "starting Spark")
+            session.start()
+            stop.listen()  # Spark has put a handler of its own for SIGINT
+            _watch(session, script.name, once, stop)
+        finally:
+            session.close()
+
+
+class _Stop:
+    """Turns SIGINT and SIGTERM into a wish: the batch under way is finished first.
+
+    The second signal ends the process at once, as it would without us; nothing that is committed
+    is lost.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self.listen()
+
+    def listen(self) -> None:
+        """Take the signals, also from whoever has taken them meanwhile."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, _: Any) -> None:
+        self.wanted = True
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _watch(session: Session, title: str, once: bool, stop: _Stop) -> None:
+    pipeline = session.pipeline
+    with LiveTable(session, err, title) as table:
+        while not stop.wanted:
+            session.check()
+            if pipeline.ended or (once and pipeline.caught_up):
+                break
+            table.tick()
+            time.sleep(0.05)
+        session.stop()
+        session.check()
+    if stop.wanted and not pipeline.ended:
+        err.print("stopped; the same command with the same --checkpoint goes on from here")
+
+
+@app.command()
+def check(script: Script, settings: Settings = None) -> None:
+    """Parse and plan a script without running it."""
+    with _errors(), _planned(script, settings) as session:
+        for name in session.catalog.queries:
+            session.query(name).explain()
+        counts = [
+            f"{len(found)} {kind if len(found) == 1 else plural}"
+            for kind, plural in (
+                ("stream", "streams"),
+                ("table", "tables"),
+                ("sink", "sinks"),
+                ("view", "views"),
+                ("query", "queries"),
+            )
+            if (found := session.catalog.of_kind(kind))
+        ]
+        out.print(f"{script}: {', '.join(counts) or 'nothing declared'}; all can be planned")
+
+
+@app.command()
+def explain(
+    script: Script,
+    query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
+    level: Annotated[str, typer.Option(help="logical, optimized, physical or all.")] = "all",
+    settings: Settings = None,
+) -> None:
+    """Show the plans of a script's queries."""
+    with _errors(), _planned(script, settings) as session:
+        handles = [session.query(query)] if query else list(session.handles())
+        for handle in handles:
+            out.print(f"[bold]query {handle.name}[/]")
+            out.print(handle.explain(level), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def cat(
+    folder: Annotated[Path, typer.Argument(help="A sink's folder.", show_default=False)],
+) -> None:
+    """Print the committed rows of a sink as JSON lines, in order of time."""
+    with _errors():
+        if not folder.is_dir():
+            raise DataError(f"a sink's folder must exist, got '{folder}'")
+        try:
+            for row in read_committed(folder):
+                sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            sys.stderr.close()
+
+
+@app.command()
+def query(
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            help="A SELECT; without it, what can be read is listed.", show_default=False
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="The checkpoint of a session, running or not."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON lines.")] = False,
+) -> None:
+    """Ask the kept state of a checkpoint once; whoever runs on it is not disturbed."""
+    with _errors():
+        if checkpoint is None or not checkpoint.is_dir():
+            raise ConfigError(
+                f"--checkpoint must be the folder of a checkpoint, got "
+                f"{'nothing' if checkpoint is None else repr(str(checkpoint))}"
+            )
+        view = open_checkpoint(checkpoint)
+        if text is None:
+            show(view.relations(), out)
+            return
+        answer = view.query(text)
+        if not as_json:
+            show(answer, out)
+            return
+        try:
+            sys.stdout.write(json_lines(answer.to_arrow()).decode())
+            sys.stdout.flush()
+        except BrokenPipeError:
+            sys.stderr.close()
+        err.print(answer.note, markup=False, highlight=False)
+
+
+@app.command()
+def sql(
+    script: Annotated[Path | None, typer.Argument(help="A script to run first.")] = None,
+    master: Master = None,
+    checkpoint: CheckpointFolder = None,
+    allow_change: AllowChange = False,
+    settings: Settings = None,
+) -> None:
+    """Open the interactive shell."""
+    with _errors():
+        session = Session(
+            master=master,
+            checkpoint=checkpoint,
+            settings=_settings(settings),
+            allow_change=allow_change,
+        )
+        try:
+            shell = Shell(session, out)
+            if script is not None:
+                shell.run(_read(script))
+            shell.loop()
+        finally:
+            session.close()
+
+
+def _show_report(
+    tables: Iterable[Table],
+    content: dict[str, Any],
+    raw: Path | None,
+    plot: Path | None,
+    draw: Callable[[dict[str, Any], Path], None],
+) -> None:
+    """Print the tables of an experiment, and keep its numbers and its picture if asked to."""
+    for table in tables:
+        out.print(table)
+    if raw is not None:
+        raw.write_text(json.dumps(content, indent=1) + "\n")
+    if plot is not None:
+        draw(content, plot)
+
+
+@bench.command()
+def tpmj(
+    rows: Annotated[
+        int, typer.Option(help="Elements of each stream.", min=1000, max=1_000_000)
+    ] = 100_000,
+    seed: Annotated[int, typer.Option(help="Seed of the data.")] = 7,
+    raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG file for the picture.")] = None,
+) -> None:
+    """Sort-based joins: four-way against cascade, changing load, early results."""
+    with _errors():
+        with Progress(console=err, transient=True) as progress:
+            task = progress.add_task("joins by merging", total=1.0)
+            report = bench_tpmj.measure(
+                rows, seed, lambda share: progress.update(task, completed=share)
+            )
+        _show_report(bench_tpmj.tables(report), report.as_json(), raw, plot, tpmj_picture.draw)
+        if not all(bar.met for bar in report.bars()):
+            raise typer.Exit(1)
+
+
+@bench.command()
+def lifetimes(
+    largest: Annotated[
+        int, typer.Option(help="Elements of the largest window.", min=10, max=1_000_000)
+    ] = 1_000_000,
+    repeats: Annotated[int, typer.Option(help="Batches measured of each case.", min=1)] = 16,
+    batch: Annotated[int, typer.Option(help="Elements of one batch.", min=10)] = 100_000,
+    raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG file for the picture.")] = None,
+) -> None:
+    """Lifetimes: the direct method against negative tuples, six queries, all sizes of windows.
+
+    Where the direct method gains less than it should, the table says where the time goes.
+    """
+    with _errors():
+        with Progress(console=err, transient=True) as progress:
+            task = progress.add_task("lifetimes", total=1.0)
+            report = bench_lifetimes.measure(
+                largest, repeats, batch, lambda share: progress.update(task, completed=share)
+            )
+        _show_report(
+            bench_lifetimes.tables(report), report.as_json(), raw, plot, lifetimes_picture.draw
+        )
+
+
+@checkpoints.command("rewind-sink")
+def rewind_sink(
+    script: Script,
+    sinks: Annotated[
+        list[str] | None, typer.Argument(help="Sinks of the script; default: all.")
+    ] = None,
+    checkpoint: CheckpointFolder = None,
+) -> None:
+    """Take sinks back to where a checkpoint is that was brought back from an older copy.
+
+    Files of later batches are set aside, rows of later batches are deleted from tables.
+    """
+    with _errors():
+        if checkpoint is None or not checkpoint.is_dir():
+            raise ConfigError("--checkpoint must be the folder of a checkpoint that exists")
+        with _planned(script, None) as session:
+            for done in rewind(session, checkpoint, sinks or ()):
+                out.print(done, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    out.print(__version__)
+
+
+def _planned(script: Path, settings: list[str] | None) -> Session:
+    session = Session(settings=_settings(settings), autostart=False)
+    for parsed in cql.parse_script(_read(script)):
+        session.execute(cql.bind(parsed, session.catalog))
+    return session
+
+
+def _read(script: Path) -> str:
+    try:
+        text = script.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"the script must be a text file that can be read, got: {error}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"the script must be UTF-8 text, but byte {error.start + 1} of {script} is not; save "
+            f"it as UTF-8"
+        ) from None
+    if "\0" in text:
+        raise DataError(
+            f"the script must be text, but character {text.index(chr(0)) + 1} of {script} is NUL; "
+            f"is it a script?"
+        )
+    return text
+
+
+def _settings(given: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for item in given or []:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--set must be key=value, got '{item}'")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Print what went wrong, without a stack trace, and end with exit code 1."""
+    try:
+        yield
+    except PenstockError as error:
+        kind = type(error).__name__.removesuffix("Error").lower()
+        err.print(f"[bold red]{kind} error:[/] ", end="")
+        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def main() -> None:
+    """The entry point of the command ``penstock``."""
+    app()

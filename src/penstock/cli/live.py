@@ -1,0 +1,172 @@
+"""The live table of a running session: what comes in, what goes out, how far it lags.
+
+On a terminal it is redrawn in place; elsewhere a plain line per interval is printed.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from penstock.model import INF, MIN_TIME
+from penstock.physical.packing import Progress
+from penstock.session import QueryHandle, Session
+from penstock.sources.backlog import Waiting
+from penstock.spark.metrics import arrived
+
+_REDRAW = 0.5
+_LINE_EVERY = 5.0
+
+
+class LiveTable:
+    """Shows a session until the caller stops calling `tick`."""
+
+    def __init__(self, session: Session, console: Console, title: str) -> None:
+        self.session = session
+        self.console = console
+        self.title = title
+        self._began = time.monotonic()
+        self._next = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> LiveTable:
+        if self.console.is_terminal:
+            self._live = Live(self.render(), console=self.console, auto_refresh=False)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.update(self.render(), refresh=True)
+            self._live.__exit__(None, None, None)
+        else:
+            self.console.print(self.line(), highlight=False, soft_wrap=True)
+
+    def tick(self) -> None:
+        """Redraw if it is time to."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        if self._live is not None:
+            self._next = now + _REDRAW
+            self._live.update(self.render(), refresh=True)
+        elif self.session.pipeline.metrics.batches:
+            self._next = now + _LINE_EVERY
+            self.console.print(self.line(), highlight=False, soft_wrap=True)
+
+    def line(self) -> str:
+        """Return the state of the session as one plain line."""
+        pipeline = self.session.pipeline
+        metrics = pipeline.metrics
+        out = sum(metrics.rows_out.values())
+        return (
+            f"{datetime.now():%H:%M:%S} batch {pipeline.manifest.batch} "
+            f"in {arrived(pipeline.manifest)} rows ({metrics.rate_in():.0f}/s) out {out} rows "
+            f"batch time {metrics.batch_seconds:.2f} s heartbeat {self._heartbeats()}"
+        )
+
+    def render(self) -> RenderableType:
+        """Return the table."""
+        pipeline = self.session.pipeline
+        metrics = pipeline.metrics
+        streams = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("stream", "rows", "late", "rejected", "heartbeat", "lag", "waiting"):
+            streams.add_column(name, justify="left" if name in ("stream", "heartbeat") else "right")
+        for name in sorted(pipeline.wanted_streams):
+            progress = Progress.of(pipeline.manifest.progress.get(name))
+            beat = progress.heartbeat(pipeline.streams[name].slack)
+            stamps = self._stamps(name)
+            streams.add_row(
+                name,
+                f"{progress.accepted + progress.late + progress.rejected:,}",
+                f"{progress.late:,}",
+                f"{progress.rejected:,}",
+                format_time(beat, stamps),
+                _lag(progress, beat, stamps),
+                format_waiting(pipeline.waiting(name)),
+            )
+        queries = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("query", "state", "rows", "rows/s", "state rows", "state size", "answers to"):
+            queries.add_column(name, justify="left" if name in ("query", "state") else "right")
+        for handle in self.session.handles():
+            queries.add_row(*_query_row(handle))
+        spent = time.monotonic() - self._began
+        head = Text.assemble(
+            (self.title, "bold"),
+            f"  {spent:5.0f} s  batch {max(0, pipeline.manifest.batch)}"
+            f"  {metrics.batch_seconds:.2f} s per batch  {metrics.rate_in():,.0f} rows/s in",
+        )
+        hot = [Text(str(found), style="yellow") for found in pipeline.hot_shards()]
+        hot += [Text(str(found), style="dim") for found in pipeline.split_keys()]
+        return Group(head, Text(), streams, Text(), queries, *hot)
+
+    def _stamps(self, stream: str) -> bool:
+        definition = self.session.pipeline.streams[stream]
+        return str(definition.schema[definition.time].type).startswith("timestamp")
+
+    def _heartbeats(self) -> str:
+        pipeline = self.session.pipeline
+        beats = []
+        for name in sorted(pipeline.wanted_streams):
+            progress = Progress.of(pipeline.manifest.progress.get(name))
+            beat = progress.heartbeat(pipeline.streams[name].slack)
+            beats.append(f"{name}={format_time(beat, self._stamps(name))}")
+        return " ".join(beats)
+
+
+def format_time(time_: int | None, stamps: bool) -> str:
+    """Return an instant as people read it."""
+    if time_ is None or time_ <= MIN_TIME:
+        return "-"
+    if time_ == INF:
+        return "end"
+    if not stamps:
+        return str(time_)
+    try:
+        return f"{datetime.fromtimestamp(time_ / 1e6, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return str(time_)
+
+
+def format_bytes(count: float) -> str:
+    """Return a size as people read it."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1024 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GB"
+
+
+def format_waiting(waiting: Waiting | None) -> str:
+    """Return how much input is waiting as people read it."""
+    if waiting is None:
+        return "-"
+    if waiting.unit == "bytes":
+        return format_bytes(waiting.amount)
+    return f"{waiting.amount:,} {waiting.unit}"
+
+
+def _lag(progress: Progress, beat: int, stamps: bool) -> str:
+    """How far the heartbeat is behind the newest row: what is not final yet."""
+    if beat == INF or progress.max_time == MIN_TIME:
+        return "-"
+    behind = progress.max_time - beat
+    return f"{behind / 1e6:.1f} s" if stamps else str(behind)
+
+
+def _query_row(handle: QueryHandle) -> list[str]:
+    status = handle.status()
+    return [
+        handle.name,
+        str(status["state"]),
+        f"{status['rows']:,}",
+        f"{status.get('rows_per_second', 0.0):,.0f}",
+        f"{status.get('state_rows', 0):,}",
+        format_bytes(status.get("state_bytes", 0)),
+        format_time(status.get("heartbeat"), handle.timestamps),
+    ]

@@ -1,0 +1,1 @@
+"""Syntax trees to algebra: names looked up, types checked."""

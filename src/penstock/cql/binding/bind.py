@@ -1,0 +1,213 @@
+"""The ways in: a parsed statement, a query text or an expression text, bound against a catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.algebra import Node, TableScan, streams_of, walk
+from penstock.catalog import Catalog
+from penstock.cql.binding.binder import QueryBinder
+from penstock.cql.binding.definitions import DefinitionBinder
+from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
+from penstock.cql.binding.scope import Scope
+from penstock.cql.binding.source import Source
+from penstock.cql.binding.statements import (
+    Ask,
+    Create,
+    Describe,
+    Drop,
+    Explain,
+    Pause,
+    Resume,
+    Select,
+    Show,
+    Statement,
+)
+from penstock.cql.binding.times import WindowBinder, chronons, time_kinds
+from penstock.cql.grammar.parse import (
+    MATERIALIZED,
+    parse_duration,
+    parse_query,
+    parse_scalar,
+    parse_window,
+)
+from penstock.cql.grammar.syntax import (
+    CommandSyntax,
+    CreateSyntax,
+    DropSyntax,
+    ExplainSyntax,
+    Name,
+    Parsed,
+    Query,
+    Span,
+)
+from penstock.errors import suggest
+from penstock.expr.nodes import AggregateCall, Column, Expr
+from penstock.model import Schema
+from penstock.windows import WindowSpec
+
+_KINDS = ("stream", "table", "view", "sink", "query")
+
+
+def bind(parsed: Parsed, catalog: Catalog) -> Statement:
+    """Return what the statement asks for; every name is looked up and every type checked."""
+    source = Source(parsed.script)
+    with _guarded(source, parsed.span):
+        return _BINDERS[type(parsed.syntax)](source, catalog, parsed)
+
+
+def bind_query(text: str, catalog: Catalog) -> Node:
+    """Return the plan of a query text."""
+    source, syntax = Source(text), parse_query(text)
+    with _guarded(source, syntax.span):
+        return QueryBinder(source, catalog).top(syntax)
+
+
+def bind_scalar(text: str, schema: Schema, qualifier: str = "") -> tuple[Expr, str]:
+    """Return an expression over the columns of a schema, and its name (alias or text)."""
+    source = Source(text)
+    syntax, alias = parse_scalar(text)
+    with _guarded(source, (0, len(text))):
+        bound = ScalarBinder(source, Scope.of(qualifier, schema), "an expression").bind(syntax)
+    return bound, alias.text if alias else label(source, syntax)
+
+
+def bind_aggregate(text: str, schema: Schema) -> tuple[AggregateCall, str]:
+    """Return an aggregate such as ``AVG(celsius) AS mean`` over a schema, and its name."""
+    source = Source(text)
+    syntax, alias = parse_scalar(text)
+    found = Aggregates(len(schema))
+    with _guarded(source, (0, len(text))):
+        bound = ScalarBinder(source, Scope.of("", schema), "an aggregate", found).bind(syntax)
+    if not isinstance(bound, Column) or bound.index < len(schema):
+        source.fail("an aggregate must be given, such as AVG(x) AS mean", (0, len(text)))
+    return found.calls[0], alias.text if alias else label(source, syntax)
+
+
+def bind_window(text: str, node: Node) -> WindowSpec:
+    """Return a window such as ``[RANGE 5 SECONDS]`` over a plan."""
+    source = Source(text)
+    syntax = parse_window(text)
+    kinds = time_kinds(node)
+    if len(kinds) != 1:
+        source.fail("a window must be over a stream", syntax.span)
+    return WindowBinder(source, node.schema, next(iter(kinds)), "the input").bind(syntax)
+
+
+def bind_duration(text: str, node: Node) -> int:
+    """Return a duration such as ``5 MINUTES`` in the units of time of a plan."""
+    kind = next(iter(time_kinds(node)))
+    return chronons(Source(text), parse_duration(text), kind, "the relation", least=0)
+
+
+@contextmanager
+def _guarded(source: Source, span: Span) -> Iterator[None]:
+    """Give every error a place; a tree so deep that the stack ends is the user's mistake too."""
+    try:
+        with source.at(span):
+            yield
+    except RecursionError:
+        source.fail("the statement is nested too deeply; split it with CREATE VIEW", span)
+
+
+def _create(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
+    syntax = parsed.syntax
+    assert isinstance(syntax, CreateSyntax)
+    definition = DefinitionBinder(source, catalog, syntax, parsed.sql).bind()
+    return Create(definition, syntax.if_not_exists)
+
+
+def _found(source: Source, catalog: Catalog, kind: str, name: Name) -> Any:
+    known = catalog.of_kind(kind)
+    found = known.get(name.text.lower())
+    if found is None:
+        names = [d.name for d in known.values()]
+        source.fail(f"there is no {kind} '{name.text}'; {suggest(name.text, names)}", name.span)
+    return found
+
+
+def _drop(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
+    syntax = parsed.syntax
+    assert isinstance(syntax, DropSyntax)
+    kind = "view" if syntax.kind == MATERIALIZED else syntax.kind
+    name = syntax.name.text.lower()
+    runs = kind == "query" or syntax.kind == MATERIALIZED
+    if name not in catalog.of_kind(kind) and (
+        syntax.if_exists or (runs and name in catalog.remembered)
+    ):
+        return Drop(kind, syntax.name.text, True)
+    found = _found(source, catalog, kind, syntax.name)
+    kept = kind in ("view", "query") and found.keep is not None
+    if kept != (syntax.kind == MATERIALIZED):
+        source.fail(
+            f"'{found.name}' is a {MATERIALIZED if kept else 'plain view'}; DROP "
+            f"{'MATERIALIZED ' if kept else ''}VIEW {found.name}",
+            syntax.name.span,
+        )
+    users = [q.name for q in catalog.queries.values() if _uses(q, syntax.kind, found.name)]
+    if users:
+        source.fail(
+            f"{syntax.kind} '{found.name}' is used by query {', '.join(sorted(users))}; DROP the "
+            f"query first",
+            syntax.name.span,
+        )
+    return Drop(kind, found.name, syntax.if_exists)
+
+
+def _uses(query: Any, kind: str, name: str) -> bool:
+    if kind == "sink":
+        return query.sink is not None and query.sink.lower() == name.lower()
+    if kind == "stream":
+        return name in streams_of(query.plan)
+    if kind == "table":
+        return any(isinstance(n, TableScan) and n.table == name for n in walk(query.plan))
+    return False
+
+
+def _command(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
+    syntax = parsed.syntax
+    assert isinstance(syntax, CommandSyntax)
+    if syntax.name is None:
+        return Show(syntax.what)
+    if syntax.verb == "describe":
+        for kind in _KINDS:
+            found = catalog.of_kind(kind).get(syntax.name.text.lower())
+            if found is not None:
+                return Describe(found.name, kind)
+        known = [d.name for kind in _KINDS for d in catalog.of_kind(kind).values()]
+        source.fail(
+            f"there is nothing called '{syntax.name.text}'; {suggest(syntax.name.text, known)}",
+            syntax.name.span,
+        )
+    name = _found(source, catalog, "query", syntax.name).name
+    return Pause(name) if syntax.verb == "pause" else Resume(name)
+
+
+def _explain(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
+    syntax = parsed.syntax
+    assert isinstance(syntax, ExplainSyntax)
+    if syntax.name is not None:
+        query = _found(source, catalog, "query", syntax.name)
+        return Explain(syntax.level, query.plan, query.name)
+    assert syntax.query is not None
+    return Explain(syntax.level, QueryBinder(source, catalog).top(syntax.query))
+
+
+def _select(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
+    assert isinstance(parsed.syntax, Query)
+    if parsed.syntax.as_of is not None:
+        return Ask(parsed)
+    return Select(QueryBinder(source, catalog).top(parsed.syntax), parsed.sql)
+
+
+_BINDERS: dict[type, Callable[[Source, Catalog, Parsed], Statement]] = {
+    CreateSyntax: _create,
+    DropSyntax: _drop,
+    CommandSyntax: _command,
+    ExplainSyntax: _explain,
+    Query: _select,
+}
+
+__all__ = ["bind", "bind_aggregate", "bind_duration", "bind_query", "bind_scalar", "bind_window"]

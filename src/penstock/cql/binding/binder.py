@@ -1,0 +1,323 @@
+"""Whole queries to algebra: set operations, relation-to-stream operators, names in FROM.
+
+One SELECT block is bound by `cql.binding.select`.  A query that reads a stream without a window
+and changes nothing, such as ``SELECT * FROM s``, is bound to the bare `Scan`, so that a window put
+on a view or sub-query of it is a window on the stream itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from penstock.algebra import (
+    Distinct,
+    Node,
+    Over,
+    Project,
+    Scan,
+    SetOp,
+    SortKey,
+    TableScan,
+    ToStream,
+    UnionAll,
+    Window,
+    is_stream,
+    pulses_of,
+    streams_of,
+)
+from penstock.catalog import Catalog
+from penstock.cql.binding.newest import newest_item
+from penstock.cql.binding.over import has_over
+from penstock.cql.binding.scalars import ScalarBinder
+from penstock.cql.binding.scope import Scope
+from penstock.cql.binding.select import SelectBinder, position, top_k
+from penstock.cql.binding.source import Source
+from penstock.cql.binding.subqueries import Partners
+from penstock.cql.binding.times import WindowBinder, check_one_kind, time_kinds
+from penstock.cql.grammar.syntax import (
+    Body,
+    FromItem,
+    Name,
+    OrderItem,
+    Query,
+    SelectQuery,
+    SetQuery,
+    Span,
+    StreamOf,
+)
+from penstock.errors import suggest
+from penstock.expr.functions import coerce
+from penstock.expr.nodes import Column, Expr
+from penstock.expr.types import common_type, type_name
+from penstock.windows import WindowSpec
+
+ALL = 2**62
+"""The limit of a query that is ordered and has none."""
+
+
+class QueryBinder:
+    """Binds queries against a catalog; ``names`` are those of WITH.
+
+    ``around`` is the scope of the query around a sub-query.  ``places`` notes the plan of every
+    item of FROM, and where it stands.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        catalog: Catalog,
+        names: Mapping[str, Node] | None = None,
+        around: Scope | None = None,
+    ) -> None:
+        self.source = source
+        self.catalog = catalog
+        self.names = dict(names or {})
+        self.around = around
+        self.deferred: dict[str, Query] = {}
+        self.places: list[tuple[Node, Span]] = []
+        self.is_once = False
+
+    def top(self, query: Query) -> Node:
+        """Return the plan of a query that is delivered: a relation unless it says ISTREAM or so."""
+        plan = self.query(query)
+        self._check_names(plan, query)
+        if is_stream(plan) and not _says_stream(query):
+            return Window(plan, WindowSpec())
+        return plan
+
+    def once(self, query: Query) -> Node:
+        """Return the plan of a query that is answered once: it may be ordered without a limit."""
+        self.is_once = True
+        inner = query
+        while isinstance(inner.body, Query) and not (inner.order or inner.names or inner.limit):
+            inner = inner.body
+        return self.top(replace(inner, limit=ALL) if inner.order and not inner.limit else query)
+
+    def view(self, query: Query) -> Node:
+        """Return the plan of a query that others read."""
+        plan = self.query(query)
+        self._check_names(plan, query)
+        return plan
+
+    def _check_names(self, plan: Node, query: Query) -> None:
+        seen: set[str] = set()
+        for name in plan.schema.names:
+            if name.lower() in seen:
+                self.source.fail(
+                    f"the output has two columns '{name}'; give it another name with AS",
+                    _output_span(query, name),
+                )
+            seen.add(name.lower())
+
+    def query(self, query: Query) -> Node:
+        """Return the plan of any query."""
+        if query.names:
+            inner = self._within(self.around)
+            for name, part in query.names:
+                if name.text.lower() in {n.text.lower() for n, _ in query.names if n is not name}:
+                    self.source.fail(f"WITH names '{name.text}' twice", name.span)
+                if newest_item(part) is not None:
+                    inner.deferred[name.text.lower()] = part
+                else:
+                    inner.names[name.text.lower()] = inner.view(part)
+            return inner.query(replace(query, names=()))
+        if query.order and query.limit is None:
+            self.source.refuse(
+                "a relation that changes over time has no order; add LIMIT k", query.order_span
+            )
+        if isinstance(query.body, SelectQuery):
+            return self._block(query.body).bind(query.order, query.limit)
+        plan = self.body(query.body)
+        if query.limit is None:
+            return plan
+        return top_k(plan, self._order_by_output(query.order, plan), query.limit)
+
+    def _order_by_output(self, order: tuple[OrderItem, ...], plan: Node) -> tuple[SortKey, ...]:
+        binder = ScalarBinder(self.source, Scope.of("", plan.schema), "ORDER BY")
+        keys = []
+        for item in order:
+            at = position(self.source, item.expr, len(plan.schema), "ORDER BY")
+            if at is None:
+                expr = binder.bind(item.expr)
+            else:
+                expr = Column(at, plan.schema[at].type, plan.schema[at].name)
+            keys.append(SortKey(expr, item.descending, item.nulls_first))
+        return tuple(keys)
+
+    def body(self, body: Body) -> Node:
+        """Return the plan of a query without its ORDER BY and LIMIT."""
+        match body:
+            case SelectQuery():
+                return self._block(body).bind((), None)
+            case SetQuery():
+                return self._set_query(body)
+            case StreamOf(kind, query, _):
+                plan = self.query(query)
+                if kind == "istream" and isinstance(plan, Over):
+                    return plan
+                if not streams_of(plan):
+                    self.source.fail(
+                        f"{kind.upper()} must be of something that changes; this reads no stream",
+                        body.span,
+                    )
+                return ToStream(kind, plan, pulses_of(plan) if kind == "rstream" else ())
+        return self.query(body)
+
+    def _set_query(self, body: SetQuery) -> Node:
+        left, right = self.body(body.left), self.body(body.right)
+        check_one_kind(self.source, (left, right), body.span)
+        left, right = self._aligned(body, left, right)
+        if body.kind != "union":
+            return SetOp(body.kind, body.all, left, right)
+        chained = isinstance(body.left, SetQuery) and body.left.kind == "union" and body.left.all
+        members = left.members if chained and isinstance(left, UnionAll) else (left,)
+        union = UnionAll((*members, right))
+        return union if body.all else Distinct(union)
+
+    def _aligned(self, body: SetQuery, left: Node, right: Node) -> tuple[Node, Node]:
+        word = body.kind.upper()
+        if len(left.schema) != len(right.schema):
+            self.source.fail(
+                f"both sides of {word} must have the same number of columns, got "
+                f"{len(left.schema)} and {len(right.schema)}",
+                body.span,
+            )
+        types = []
+        for at, (a, b) in enumerate(zip(left.schema.fields, right.schema.fields, strict=True), 1):
+            shared = common_type(a.type, b.type)
+            if shared is None:
+                self.source.fail(
+                    f"column {at} of {word} must have one type, got {type_name(a.type)} "
+                    f"('{a.name}') and {type_name(b.type)} ('{b.name}'); CAST one of them",
+                    body.span,
+                )
+            types.append(shared)
+        return converted(left, types), converted(right, types)
+
+    def _within(self, around: Scope | None) -> QueryBinder:
+        """Return the binder of a query inside this one."""
+        inner = QueryBinder(self.source, self.catalog, self.names, around)
+        inner.places, inner.is_once = self.places, self.is_once
+        inner.deferred = dict(self.deferred)
+        return inner
+
+    def _block(self, block: SelectQuery) -> SelectBinder:
+        return SelectBinder(self.source, block, self, self.around)
+
+    def partners(self, query: Query, around: Scope) -> Partners:
+        """Return a sub-query of WHERE; only a plain SELECT block may depend on what is around."""
+        inner = self._within(around)
+        body: Body = query
+        while isinstance(body, Query) and not body.names and body.limit is None:
+            if body.order:
+                inner.query(body)
+            body = body.body
+        if isinstance(body, SelectQuery) and body.group_by is None and body.having is None:
+            block = SelectBinder(self.source, body, inner, around, open=True)
+            found = block.partners()
+            if found is not None:
+                return found
+        plan = inner.query(query)
+        values = tuple(Column(at, f.type, f.name) for at, f in enumerate(plan.schema))
+        return Partners(plan, values)
+
+    # ---- FROM items
+
+    def item(self, item: FromItem) -> tuple[str, Node]:
+        """Return the name by which an item's columns are qualified, and its plan."""
+        if isinstance(item.source, Name):
+            kind, node = self._named(item.source)
+            qualifier, owner = item.source.text, f"{kind} {item.source.text}"
+        else:
+            node, qualifier, owner = self.query(item.source), "", "the sub-query"
+        if item.alias is not None:
+            qualifier = item.alias.text
+        if item.window is not None:
+            if not streams_of(node):
+                self.source.fail(
+                    f"a window must be over a stream, and {owner} is static; leave the window out",
+                    item.window.span,
+                )
+            binder = WindowBinder(self.source, node.schema, next(iter(time_kinds(node))), owner)
+            node = Window(node, binder.bind(item.window))
+        read = item.window or item.source if isinstance(item.source, Name) else item
+        self.places.append((node, (item.span[0], read.span[1])))
+        return qualifier, node
+
+    def _named(self, name: Name) -> tuple[str, Node]:
+        key = name.text.lower()
+        if key in self.names:
+            return "query", self.names[key]
+        if (stream := self.catalog.streams.get(key)) is not None:
+            return "stream", Scan(stream.name, stream.schema, stream.time)
+        if (table := self.catalog.tables.get(key)) is not None:
+            scan = TableScan(table.name, table.schema, table.valid_from, table.valid_to)
+            return "table", scan
+        if (view := self.catalog.views.get(key)) is not None:
+            return "view", view.plan
+        if key in self.catalog.queries:
+            self.source.fail(
+                f"'{name.text}' is a query, and FROM reads streams, tables and views; CREATE VIEW "
+                f"with its text to read it here",
+                name.span,
+            )
+        known = [
+            d.name
+            for found in (self.catalog.streams, self.catalog.tables, self.catalog.views)
+            for d in found.values()
+        ]
+        self.source.fail(
+            f"there is no stream, table or view '{name.text}'; "
+            f"{suggest(name.text, [*known, *self.names])}",
+            name.span,
+        )
+
+
+def converted(node: Node, types: Sequence[pa.DataType]) -> Node:
+    """Return the relation with its columns converted to ``types``."""
+    if node.schema.types == tuple(types):
+        return node
+    if isinstance(node, Project):
+        given: tuple[Expr, ...] = node.exprs
+        below = node.input
+    else:
+        given = tuple(Column(at, f.type, f.name) for at, f in enumerate(node.schema.fields))
+        below = node
+    exprs = tuple(coerce(e, to) for e, to in zip(given, types, strict=True))
+    return Project(below, exprs, node.schema.names)
+
+
+def _says_stream(query: Query) -> bool:
+    """Whether the outermost operator is ISTREAM, DSTREAM or RSTREAM, or a window function."""
+    if query.limit is not None:
+        return False
+    if isinstance(query.body, Query):
+        return _says_stream(query.body)
+    if isinstance(query.body, SelectQuery):
+        block = query.body
+        return has_over([*(item.expr for item in block.items), block.qualify])
+    return isinstance(query.body, StreamOf)
+
+
+def _output_span(query: Query, name: str) -> Span:
+    """Return where the last output column of a name was written, else the whole query."""
+    body: Body = query
+    while not isinstance(body, SelectQuery):
+        match body:
+            case Query():
+                body = body.body
+            case StreamOf():
+                body = body.query
+            case SetQuery():
+                body = body.left
+    for item in reversed(body.items):
+        if item.star:
+            return item.span
+        if item.alias is not None and item.alias.text.lower() == name.lower():
+            return item.alias.span
+        if item.alias is None and item.expr is not None and item.expr.name.lower() == name.lower():
+            return item.span
+    return body.items[-1].span

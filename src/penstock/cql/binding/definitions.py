@@ -1,0 +1,252 @@
+"""CREATE statements to the definitions of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.algebra import is_stream, streams_of
+from penstock.catalog import (
+    Catalog,
+    Definition,
+    QueryDef,
+    SinkDef,
+    StreamDef,
+    TableDef,
+    ViewDef,
+    check_name,
+)
+from penstock.cql.binding.binder import QueryBinder
+from penstock.cql.binding.scalars import ScalarBinder
+from penstock.cql.binding.scope import Scope
+from penstock.cql.binding.source import Source
+from penstock.cql.binding.times import chronons, find_column, kind_of_type, seconds, time_kinds
+from penstock.cql.grammar.syntax import CreateSyntax, Name, OptionValue, span_of
+from penstock.errors import suggest
+from penstock.expr.nodes import Expr
+from penstock.expr.types import is_integer, parse_type, type_name
+from penstock.masking import masked_script
+from penstock.model import INF, TIMESTAMP, Field, Schema
+from penstock.options import Secret
+
+CHANGES = ("intervals", "log", "view")
+
+
+class DefinitionBinder:
+    """Binds one CREATE statement."""
+
+    def __init__(self, source: Source, catalog: Catalog, syntax: CreateSyntax, sql: str) -> None:
+        self.source = source
+        self.catalog = catalog
+        self.syntax = syntax
+        self.sql = masked_script(sql)
+
+    def bind(self) -> Definition:
+        """Return the definition, checked."""
+        with self.source.at(self.syntax.name.span):
+            check_name(self.syntax.kind, self.syntax.name.text)
+        self._check_free()
+        return _BINDERS[self.syntax.kind](self)
+
+    def _check_free(self) -> None:
+        kind, name = self.syntax.kind, self.syntax.name
+        if self.syntax.if_not_exists:
+            return
+        shared = ("stream", "table", "view")
+        rivals: tuple[str, ...] = shared if kind in shared else (kind,)
+        if kind == "materialized view":
+            rivals = (*shared, "query")
+        for other in rivals:
+            if name.text.lower() in self.catalog.of_kind(other):
+                self.source.fail(
+                    f"the name of a {kind} must be free, but {other} '{name.text}' exists; DROP it "
+                    f"first or choose another name",
+                    name.span,
+                )
+
+    def _schema(self) -> Schema:
+        fields: list[Field] = []
+        for column in self.syntax.columns:
+            if column.name.text.lower() in {f.name.lower() for f in fields}:
+                self.source.fail(
+                    f"the column '{column.name.text}' is declared twice", column.name.span
+                )
+            with self.source.at(column.type.span):
+                fields.append(Field(column.name.text, parse_type(column.type.text)))
+        return Schema(tuple(fields))
+
+    def _format(self) -> str:
+        given: Name | None = self.syntax.clauses.get("USING")
+        if given is None:
+            examples = "jsonl" if self.syntax.kind == "sink" else "csv"
+            self.source.fail(
+                f"a {self.syntax.kind} must say USING and a format, such as USING {examples}",
+                self.syntax.name.span,
+            )
+        return given.text.lower() if "." not in given.text else given.text
+
+    def _options(self) -> dict[str, str]:
+        given: dict[str, OptionValue] = self.syntax.clauses.get("OPTIONS", {})
+        return {k: Secret(v.text) if v.secret else v.text for k, v in given.items()}
+
+    def _sink(self, clause: str) -> str | None:
+        given: Name | None = self.syntax.clauses.get(clause)
+        if given is None:
+            return None
+        found = self.catalog.sinks.get(given.text.lower())
+        if found is None:
+            names = [s.name for s in self.catalog.sinks.values()]
+            self.source.fail(
+                f"there is no sink '{given.text}'; {suggest(given.text, names)}; CREATE SINK "
+                f"{given.text} before this statement",
+                given.span,
+            )
+        return found.name
+
+    # ---- one method per kind
+
+    def _stream(self) -> StreamDef:
+        schema = self._schema()
+        clauses, owner = self.syntax.clauses, f"stream {self.syntax.name.text}"
+        time = self._time(schema, owner)
+        kind = kind_of_type(schema[time].type)
+        slack, idle = clauses.get("SLACK"), clauses.get("IDLE")
+        return StreamDef(
+            name=self.syntax.name.text,
+            schema=schema,
+            format=self._format(),
+            options=self._options(),
+            time=time,
+            slack=0 if slack is None else chronons(self.source, slack, kind, owner, least=0),
+            idle_after=None if idle is None else seconds(self.source, idle, "IDLE AFTER"),
+            priority=self._priority(schema),
+            deadletter=self._sink("ON"),
+            late=self._sink("LATE"),
+            sql=self.sql,
+        )
+
+    def _time(self, schema: Schema, owner: str) -> int:
+        able = [f.name for f in schema.fields if f.type == TIMESTAMP or is_integer(f.type)]
+        listed = ", ".join(able) or "none; declare one as TIMESTAMP"
+        given: Name | None = self.syntax.clauses.get("TIMESTAMP")
+        if given is None:
+            self.source.fail(
+                f"a stream must say TIMESTAMP BY <column>; columns that can be one: {listed}",
+                self.syntax.name.span,
+            )
+        at = find_column(self.source, schema, given, owner)
+        if schema[at].name not in able:
+            self.source.fail(
+                f"TIMESTAMP BY must name a TIMESTAMP or integer column, got "
+                f"{type_name(schema[at].type)}; columns that can be one: {listed}",
+                given.span,
+            )
+        return at
+
+    def _priority(self, schema: Schema) -> Expr | None:
+        given = self.syntax.clauses.get("PRIORITY")
+        if given is None:
+            return None
+        name = self.syntax.name.text
+        bound = ScalarBinder(self.source, Scope.of(name, schema), "PRIORITY").bind(given)
+        if not is_integer(bound.type):
+            self.source.fail(
+                f"PRIORITY must be a whole number, got {type_name(bound.type)}", span_of(given)
+            )
+        return bound
+
+    def _table(self) -> TableDef:
+        schema = self._schema()
+        first, last = self._validity(schema)
+        return TableDef(
+            self.syntax.name.text, schema, self._format(), self._options(), first, last, self.sql
+        )
+
+    def _validity(self, schema: Schema) -> tuple[int | None, int | None]:
+        given: tuple[Name, Name | None] | None = self.syntax.clauses.get("VALID")
+        if given is None:
+            return None, None
+        owner = f"table {self.syntax.name.text}"
+        places: list[int | None] = []
+        for name in given:
+            if name is None:
+                places.append(None)
+                continue
+            at = find_column(self.source, schema, name, owner)
+            if schema[at].type != TIMESTAMP and not is_integer(schema[at].type):
+                self.source.fail(
+                    f"VALID FROM .. TO must name TIMESTAMP or integer columns, got "
+                    f"{type_name(schema[at].type)}",
+                    name.span,
+                )
+            places.append(at)
+        first, last = places
+        if first is not None and last is not None and given[1] is not None:
+            kinds = {kind_of_type(schema[at].type) for at in (first, last)}
+            if len(kinds) > 1:
+                self.source.fail(
+                    "VALID FROM and TO must both be TIMESTAMP or both be integers", given[1].span
+                )
+        return first, last
+
+    def _sink_def(self) -> SinkDef:
+        changes: Name | None = self.syntax.clauses.get("OPTIONS", {}).get("changes")
+        if changes is not None and changes.text.lower() not in CHANGES:
+            self.source.fail(
+                f"the option 'changes' must be one of {', '.join(CHANGES)}, got '{changes.text}'",
+                changes.span,
+            )
+        options = self._options()
+        if changes is not None:
+            options["changes"] = changes.text.lower()
+        return SinkDef(self.syntax.name.text, self._format(), options, self.sql)
+
+    def _view(self) -> ViewDef:
+        assert self.syntax.query is not None
+        plan = QueryBinder(self.source, self.catalog).view(self.syntax.query)
+        return ViewDef(self.syntax.name.text, plan, self.sql)
+
+    def _materialized_view(self) -> ViewDef:
+        assert self.syntax.query is not None
+        plan = QueryBinder(self.source, self.catalog).top(self.syntax.query)
+        span, name = self.syntax.query.span, self.syntax.name.text
+        if not streams_of(plan):
+            self.source.fail(
+                "a materialized view must read a stream, and this one reads only tables, which a "
+                "SELECT reads at any time",
+                span,
+            )
+        if is_stream(plan):
+            self.source.fail(
+                "a materialized view keeps a relation, and this is a stream; put a window on it: "
+                "SELECT * FROM (..) [RANGE ..]",
+                span,
+            )
+        given = self.syntax.clauses.get("KEEP", 0)
+        if given is None:
+            return ViewDef(name, plan, self.sql, INF)
+        keep = 0
+        if given:
+            kind = next(iter(time_kinds(plan)))
+            keep = chronons(self.source, given, kind, f"materialized view {name}", least=0)
+        return ViewDef(name, plan, self.sql, keep)
+
+    def _query(self) -> QueryDef:
+        assert self.syntax.query is not None
+        plan = QueryBinder(self.source, self.catalog).top(self.syntax.query)
+        if not streams_of(plan):
+            self.source.fail(
+                "a continuous query must read a stream, and this one reads only tables, whose "
+                "answer does not change; ask Spark itself for it",
+                self.syntax.query.span,
+            )
+        return QueryDef(self.syntax.name.text, plan, self._sink("INTO"), self.sql)
+
+
+_BINDERS: dict[str, Callable[[DefinitionBinder], Definition]] = {
+    "stream": DefinitionBinder._stream,
+    "table": DefinitionBinder._table,
+    "sink": DefinitionBinder._sink_def,
+    "view": DefinitionBinder._view,
+    "materialized view": DefinitionBinder._materialized_view,
+    "query": DefinitionBinder._query,
+}

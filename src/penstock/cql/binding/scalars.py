@@ -1,0 +1,427 @@
+"""Scalar expressions: sqlglot nodes to typed `Expr`, names looked up in a scope.
+
+Aggregates are collected on the way.  Over an input of n columns, the j-th distinct aggregate of a
+SELECT block is written as column ``n + j``; `cql.binding.grouping` later turns such expressions
+into expressions over the output of the `Aggregate` node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Protocol
+
+from sqlglot import exp
+
+from penstock.cql.binding.distances import check_distance
+from penstock.cql.binding.scope import Scope
+from penstock.cql.binding.source import Source
+from penstock.cql.binding.times import unit_microseconds
+from penstock.cql.grammar.syntax import Name, Scalar, span_of
+from penstock.errors import QueryError
+from penstock.expr.frames import ORDINALS, PICKS
+from penstock.expr.functions import (
+    coerce,
+    is_aggregate,
+    resolve_aggregate,
+    resolve_call,
+    resolve_case,
+    resolve_cast,
+)
+from penstock.expr.nodes import AggregateCall, Column, Expr, Literal, columns_of
+from penstock.expr.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    NULL,
+    STRING,
+    is_temporal,
+    parse_type,
+    type_name,
+)
+
+OPERATORS: dict[Any, str] = {
+    exp.Add: "add",
+    exp.Sub: "subtract",
+    exp.Mul: "multiply",
+    exp.Div: "divide",
+    exp.IntDiv: "div",
+    exp.Mod: "mod",
+    exp.EQ: "eq",
+    exp.NEQ: "ne",
+    exp.LT: "lt",
+    exp.LTE: "le",
+    exp.GT: "gt",
+    exp.GTE: "ge",
+    exp.NullSafeEQ: "eq_null_safe",
+    exp.And: "and",
+    exp.Or: "or",
+    exp.DPipe: "concat",
+    exp.Like: "like",
+    exp.ILike: "ilike",
+    exp.RegexpLike: "rlike",
+}
+
+
+WINDOW_FUNCTIONS = frozenset((*ORDINALS, *PICKS, "lag", "lead", "ntile"))
+"""Functions that mean nothing without OVER."""
+
+
+class Functions(Protocol):
+    """What collects the window functions of a SELECT block."""
+
+    def column(self, node: Scalar) -> Expr:
+        """Return the column that stands for a window function."""
+
+
+@dataclass
+class Aggregates:
+    """The aggregates of one SELECT block, each once; they are columns from ``offset`` on."""
+
+    offset: int
+    calls: list[AggregateCall] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    def column(self, call: AggregateCall, name: str) -> Column:
+        """Return the column that stands for an aggregate."""
+        if call not in self.calls:
+            self.calls.append(call)
+            self.names.append(name)
+        return Column(self.offset + self.calls.index(call), call.type, name)
+
+
+def label(source: Source, node: Scalar) -> str:
+    """Return the name that an expression without alias gives its output column."""
+    if isinstance(node, exp.Column):
+        return str(node.this.this)
+    if isinstance(node, exp.Paren):
+        return label(source, node.this)
+    if isinstance(node, exp.Anonymous):
+        args = (
+            "*" if node.meta.get("star") else ", ".join(label(source, a) for a in node.expressions)
+        )
+        distinct = "distinct " if node.meta.get("distinct") else ""
+        return f"{str(node.this).lower()}({distinct}{args})"
+    return source.text(span_of(node))
+
+
+class ScalarBinder:
+    """Binds the expressions of one place, such as WHERE or SELECT.
+
+    ``aggregates`` is None where none can stand.  ``aliases`` are names of the SELECT list; they are
+    looked up after the scope, or before it when ``aliases_first``.  ``overs`` is None where no
+    window function can stand.  ``uses`` notes which position each column outside of aggregates had
+    and where it was written.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        scope: Scope,
+        place: str,
+        aggregates: Aggregates | None = None,
+        aliases: Mapping[str, Expr] | None = None,
+        aliases_first: bool = False,
+        overs: Functions | None = None,
+    ) -> None:
+        self.source = source
+        self.scope = scope
+        self.place = place
+        self.aggregates = aggregates
+        self.aliases = aliases or {}
+        self.aliases_first = aliases_first
+        self.overs = overs
+        self.uses: list[tuple[int, Scalar]] = []
+        self._inside: str | None = None
+
+    def bind(self, node: Scalar) -> Expr:
+        """Return the typed expression."""
+        operator = OPERATORS.get(type(node))
+        if operator is not None:
+            return self._operator(operator, node)
+        handler = _HANDLERS.get(type(node))
+        if handler is None:
+            self.source.refuse(
+                f"this expression is not part of CQL: {self.source.text(span_of(node))}",
+                span_of(node),
+            )
+        return handler(self, node)
+
+    def condition(self, node: Scalar) -> Expr:
+        """Return an expression that must be BOOLEAN."""
+        bound = self.bind(node)
+        if bound.type == NULL:
+            return Literal(None, BOOLEAN)
+        if bound.type != BOOLEAN:
+            self.source.fail(
+                f"{self.place} must be a condition (BOOLEAN), got {type_name(bound.type)}",
+                span_of(node),
+            )
+        return bound
+
+    def call(self, name: str, args: list[Expr], node: Scalar) -> Expr:
+        """Return a typed call; what is wrong with it is told at the node."""
+        with self.source.at(span_of(node)):
+            found = resolve_call(name, args)
+            check_distance(found)
+            return found
+
+    # ---- one method per kind of node
+
+    def _operator(self, name: str, node: Scalar) -> Expr:
+        left, right = node.this, node.expression
+        for side in (left, right):
+            if isinstance(side, exp.Interval):
+                return self._shift(name, node)
+        return self.call(name, [self.bind(left), self.bind(right)], node)
+
+    def _shift(self, name: str, node: Scalar) -> Expr:
+        """A time plus or minus an interval."""
+        left, right = node.this, node.expression
+        if isinstance(left, exp.Interval) and not isinstance(right, exp.Interval) and name == "add":
+            left, right = right, left
+        if isinstance(left, exp.Interval) or name not in ("add", "subtract"):
+            self.source.fail(
+                "an INTERVAL must be added to or subtracted from a TIMESTAMP or DATE", span_of(node)
+            )
+        moment = self.bind(left)
+        if not is_temporal(moment.type):
+            self.source.fail(
+                f"an INTERVAL must be added to or subtracted from a TIMESTAMP or DATE, got "
+                f"{type_name(moment.type)}",
+                span_of(node),
+            )
+        micros = self._micros(right)
+        return self.call(
+            "time_add", [moment, Literal(-micros if name == "subtract" else micros, BIGINT)], node
+        )
+
+    def _micros(self, node: Scalar) -> int:
+        unit = node.meta["unit"]
+        span = span_of(node)
+        if not unit:
+            self.source.fail("an INTERVAL needs a unit, such as INTERVAL 5 SECONDS", span)
+        value = Decimal(node.meta["number"]) * unit_microseconds(self.source, unit, span)
+        if value != int(value):
+            self.source.fail(
+                f"a duration must be a whole number of microseconds, got {self.source.text(span)}",
+                span,
+            )
+        return int(value)
+
+    def _interval(self, node: Scalar) -> Expr:
+        self.source.fail(
+            "an INTERVAL must be added to or subtracted from a TIMESTAMP or DATE", span_of(node)
+        )
+
+    def _column(self, node: Scalar) -> Expr:
+        name = Name(str(node.this.this), span_of(node.this))
+        table = node.args.get("table")
+        qualifier = Name(str(table.this), span_of(table)) if table else None
+        alias = self.aliases.get(name.text.lower()) if qualifier is None else None
+        if alias is not None and (self.aliases_first or not self.scope.has(name.text)):
+            if isinstance(alias, Column):
+                self.uses.append((alias.index, node))
+            if (
+                self._inside
+                and self.aggregates
+                and any(c >= self.aggregates.offset for c in columns_of(alias))
+            ):
+                self._nested(node)
+            return alias
+        found = self.scope.find(self.source, name, qualifier, span_of(node))
+        if self._inside is None:
+            self.uses.append((found.index, node))
+        return found.expr
+
+    def _literal(self, node: Scalar) -> Expr:
+        text = str(node.this)
+        if node.is_string:
+            return Literal(text, STRING)
+        if text.isdigit():
+            value = int(text)
+            if value >= 2**63:
+                self.source.fail(f"an integer must fit BIGINT, got {text}", span_of(node))
+            return Literal(value, INT if value < 2**31 else BIGINT)
+        try:
+            return Literal(float(text), DOUBLE)
+        except ValueError:
+            self.source.fail(
+                f"a number must be written such as 12 or 1.5, got {text}", span_of(node)
+            )
+
+    def _negate(self, node: Scalar) -> Expr:
+        inner = node.this
+        if isinstance(inner, exp.Literal) and not inner.is_string:
+            value = str(inner.this)
+            if value in (str(2**31), str(2**63)):
+                return Literal(-int(value), INT if value == str(2**31) else BIGINT)
+        return self.call("negate", [self.bind(inner)], node)
+
+    def _not(self, node: Scalar) -> Expr:
+        inner = node.this
+        if isinstance(inner, exp.Is):
+            return self.call("is_not_null", [self.bind(inner.this)], node)
+        return self.call("not", [self.bind(inner)], node)
+
+    def _between(self, node: Scalar) -> Expr:
+        value = self.bind(node.this)
+        low = self.call("ge", [value, self.bind(node.args["low"])], node)
+        high = self.call("le", [value, self.bind(node.args["high"])], node)
+        return self.call("and", [low, high], node)
+
+    def _subquery(self, node: Scalar) -> Expr:
+        word = "IN" if isinstance(node, exp.In) else "EXISTS"
+        advice = "the two sides of an OR can be two queries put together by UNION"
+        if self.place != "WHERE":
+            advice = "put what it is about into a sub-query in FROM and write WHERE above it"
+        self.source.refuse(
+            f"{word} (SELECT ..) must be a condition of WHERE, alone or joined to others by AND, "
+            f"got it inside {'another condition' if self.place == 'WHERE' else self.place}; "
+            f"{advice}",
+            span_of(node),
+        )
+
+    def _in(self, node: Scalar) -> Expr:
+        if "query" in node.meta:
+            return self._subquery(node)
+        items = [self.bind(item) for item in node.expressions]
+        return self.call("in", [self.bind(node.this), *items], node)
+
+    def _cast(self, node: Scalar) -> Expr:
+        word = node.meta.get("literal")
+        if word is not None:
+            with self.source.at(span_of(node)):
+                return coerce(Literal(str(node.this.this), STRING), parse_type(word))
+        target = node.args["to"]
+        with self.source.at(span_of(target)):
+            to = parse_type(str(target.this))
+        value = self.bind(node.this)
+        with self.source.at(span_of(node)):
+            return resolve_cast(value, to)
+
+    def _case(self, node: Scalar) -> Expr:
+        subject = self.bind(node.this) if node.this is not None else None
+        branches: list[tuple[Expr, Expr]] = []
+        for branch in node.args["ifs"]:
+            if subject is None:
+                condition = self._truth(branch.this)
+            else:
+                condition = self.call("eq", [subject, self.bind(branch.this)], branch.this)
+            branches.append((condition, self.bind(branch.args["true"])))
+        default = node.args.get("default")
+        otherwise = self.bind(default) if default is not None else None
+        with self.source.at(span_of(node)):
+            return resolve_case(branches, otherwise)
+
+    def _truth(self, node: Scalar) -> Expr:
+        bound = self.bind(node)
+        if bound.type not in (BOOLEAN, NULL):
+            self.source.fail(
+                f"a condition must be BOOLEAN, got {type_name(bound.type)}; compare it with "
+                f"something",
+                span_of(node),
+            )
+        return bound
+
+    def _call(self, node: Scalar) -> Expr:
+        name = str(node.this).lower()
+        if "over" in node.meta:
+            return self._over(name, node)
+        if is_aggregate(name):
+            return self._aggregate(name, node)
+        if name in WINDOW_FUNCTIONS:
+            self.source.fail(
+                f"{name.upper()} is a window function and must be followed by OVER (PARTITION BY "
+                f".. ORDER BY t)",
+                span_of(node),
+            )
+        if node.meta["distinct"] or node.meta["star"] or "filter" in node.meta:
+            self.source.fail(
+                f"DISTINCT, '*' and FILTER belong to aggregates, and {name} is not one",
+                span_of(node),
+            )
+        args = [self.bind(arg) for arg in node.expressions]
+        try:
+            return resolve_call(str(node.this), args)
+        except QueryError as error:
+            unknown = error.message.startswith("there is no function")
+            self.source.fail(error.message, node.meta["name_span"] if unknown else span_of(node))
+
+    def _over(self, name: str, node: Scalar) -> Expr:
+        if self._inside is not None:
+            self.source.fail(
+                f"a window function cannot stand inside an aggregate ({self._inside}); compute it "
+                f"in a sub-query in FROM",
+                span_of(node),
+            )
+        if self.overs is None:
+            advice = "compute it in a sub-query in FROM"
+            if self.place in ("WHERE", "HAVING"):
+                advice = "use QUALIFY, which comes after it"
+            self.source.fail(
+                f"a window function such as {name.upper()} OVER cannot stand in {self.place}; "
+                f"{advice}",
+                span_of(node),
+            )
+        return self.overs.column(node)
+
+    def _nested(self, node: Scalar) -> None:
+        self.source.fail(
+            f"an aggregate cannot stand inside another one ({self._inside}); compute the inner one "
+            f"in a sub-query in FROM",
+            span_of(node),
+        )
+
+    def _aggregate(self, name: str, node: Scalar) -> Expr:
+        if self._inside is not None:
+            self._nested(node)
+        if self.aggregates is None:
+            advice = "use HAVING" if self.place == "WHERE" else "compute it in a sub-query in FROM"
+            self.source.fail(
+                f"an aggregate such as {name.upper()} cannot stand in {self.place}; {advice}",
+                span_of(node),
+            )
+        self._inside = name.upper()
+        try:
+            arg = self.argument(name, node)
+        finally:
+            self._inside = None
+        with self.source.at(span_of(node)):
+            call = resolve_aggregate(name, arg, bool(node.meta["distinct"]))
+        return self.aggregates.column(call, label(self.source, node))
+
+    def argument(self, name: str, node: Scalar) -> Expr | None:
+        """Return the argument of an aggregate, null where its FILTER does not hold."""
+        if not node.meta["star"] and len(node.expressions) != 1:
+            self.source.fail(
+                f"{name.upper()} must have one argument, got {len(node.expressions)}", span_of(node)
+            )
+        arg = None if node.meta["star"] else self.bind(node.expressions[0])
+        condition = node.meta.get("filter")
+        if condition is None:
+            return arg
+        truth = self._truth(condition)
+        with self.source.at(span_of(condition)):
+            return resolve_case([(truth, Literal(1, INT) if arg is None else arg)])
+
+
+_HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
+    exp.Paren: lambda binder, node: binder.bind(node.this),
+    exp.Column: ScalarBinder._column,
+    exp.Literal: ScalarBinder._literal,
+    exp.Boolean: lambda binder, node: Literal(bool(node.this), BOOLEAN),
+    exp.Null: lambda binder, node: Literal(None, NULL),
+    exp.Neg: ScalarBinder._negate,
+    exp.Not: ScalarBinder._not,
+    exp.Is: lambda binder, node: binder.call("is_null", [binder.bind(node.this)], node),
+    exp.Between: ScalarBinder._between,
+    exp.In: ScalarBinder._in,
+    exp.Exists: ScalarBinder._subquery,
+    exp.Interval: ScalarBinder._interval,
+    exp.Cast: ScalarBinder._cast,
+    exp.Case: ScalarBinder._case,
+    exp.Anonymous: ScalarBinder._call,
+}

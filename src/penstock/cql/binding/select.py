@@ -1,0 +1,475 @@
+"""One SELECT block to algebra.
+
+FROM items and WHERE -> joins (`penstock.cql.binding.joining`)
+GROUP BY, HAVING     -> Aggregate, Filter (`penstock.cql.binding.grouping`)
+SELECT               -> Project; none when it would change nothing
+f(..) OVER, QUALIFY  -> Over (`penstock.cql.binding.over`)
+DISTINCT             -> Distinct
+ORDER BY .. LIMIT    -> TopK
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+from sqlglot import exp
+
+from penstock.algebra import Aggregate, Distinct, Filter, Node, Project, SortKey, TopK
+from penstock.cql.binding.asof import AsofBinder
+from penstock.cql.binding.chains import Chain
+from penstock.cql.binding.grouping import Stray, after_grouping, over_outputs
+from penstock.cql.binding.joining import all_of, conjuncts, hinted
+from penstock.cql.binding.newest import NUMBER_SHOWN, push_bound
+from penstock.cql.binding.over import Overs
+from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
+from penstock.cql.binding.scope import Scope, ScopeColumn
+from penstock.cql.binding.source import Source
+from penstock.cql.binding.subqueries import NOT_OUTSIDE, Condition, Partners, restrict, split
+from penstock.cql.binding.times import check_one_kind
+from penstock.cql.grammar.syntax import (
+    FromItem,
+    Name,
+    OrderItem,
+    Query,
+    Scalar,
+    SelectItem,
+    SelectQuery,
+    Span,
+    span_of,
+)
+from penstock.expr.functions import resolve_call
+from penstock.expr.nodes import Column, Expr, columns_of, shift
+from penstock.expr.types import NULL
+
+_FREE = ("first", "comma", "cross", "inner")
+"""Ways to join that can be made in any order."""
+
+_BEFORE_COMMA = (
+    "ON can name only what is joined since the last comma of FROM, because JOIN binds tighter than "
+    "a comma; write CROSS JOIN in place of the comma"
+)
+
+Uses: TypeAlias = list[tuple[int, Scalar]]
+"""Positions of the columns that an expression reads outside of aggregates, and where."""
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A bound expression, where it stands, and the columns that it names."""
+
+    expr: Expr
+    span: Span
+    uses: Uses
+    name: str = ""
+
+
+class Queries(Protocol):
+    """What a SELECT block needs of the binder of whole queries.
+
+    ``is_once``: the query is answered for one instant.
+    """
+
+    is_once: bool
+
+    deferred: dict[str, Query]
+    """Named queries that number rows from the newest back: bound where they are read."""
+
+    def item(self, item: FromItem) -> tuple[str, Node]:
+        """Bind an item of FROM: return its qualifier and its plan."""
+
+    def partners(self, query: Query, around: Scope) -> Partners:
+        """Bind a sub-query of WHERE."""
+
+
+class SelectBinder:
+    """Binds one SELECT block.
+
+    ``around`` is the scope of the query around a sub-query.  If it is ``open``, conjuncts of WHERE
+    may name its columns; they become ``conditions``, in which those columns stand behind the
+    block's own.  ``facts`` are conditions that hold for every row of the block.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        block: SelectQuery,
+        queries: Queries,
+        around: Scope | None = None,
+        open: bool = False,
+    ) -> None:
+        self.source = source
+        self.block = block = push_bound(source, block, queries.deferred)
+        self.queries = queries
+        self.around = around
+        self.open = open
+        self.conditions: list[Expr] = []
+        self.facts: list[Expr] = []
+        self.node, self.scope = self._from()
+        self.node = hinted(self.node, block.hint)
+        self.inputs = len(self.node.schema)
+        self.aggregates = Aggregates(self.inputs)
+        windows = {name.text.lower(): window for name, window in block.windows}
+        self.overs = Overs(source, self.node, self.scope, windows)
+        self.aliases: dict[str, Expr] = {}
+
+    def partners(self) -> Partners | None:
+        """Return the block as a sub-query of WHERE; None if it aggregates."""
+        outputs = [bound for item in self.block.items for bound in self._outputs(item)]
+        if self.aggregates.calls or self.overs.found or self.block.qualify is not None:
+            return None
+        values = tuple(o.expr for o in outputs)
+        return Partners(self.node, values, tuple(self.conditions), tuple(self.facts))
+
+    def bind(self, order: tuple[OrderItem, ...], limit: int | None) -> Node:
+        """Return the plan of the block with its ORDER BY and LIMIT."""
+        block = self.block
+        outputs = [bound for item in block.items for bound in self._outputs(item)]
+        keys = self._keys(outputs)
+        having = None
+        if block.having is not None:
+            having = self._bound(block.having, "HAVING", condition=True)
+        qualify = None
+        if block.qualify is not None:
+            qualify = self._bound(block.qualify, "QUALIFY", condition=True)
+        ordered = [self._order_key(item, outputs) for item in order]
+        if self.overs.found or qualify is not None:
+            return self._over(outputs, qualify, order, ordered, limit)
+        node = self.node
+        if block.group_by is not None or having is not None or self.aggregates.calls:
+            node = self._aggregate(keys)
+            outputs = [self._carried(bound, keys) for bound in outputs]
+            ordered = [self._carried(bound, keys) for bound in ordered]
+            if having is not None:
+                node = Filter(node, self._carried(having, keys).expr)
+        return self._select(node, outputs, order, ordered, limit)
+
+    def _over(
+        self,
+        outputs: list[_Bound],
+        qualify: _Bound | None,
+        order: tuple[OrderItem, ...],
+        ordered: list[_Bound],
+        limit: int | None,
+    ) -> Node:
+        """Return a block with window functions: a stream, unless it says what makes a relation."""
+        block, overs = self.block, self.overs
+        if not overs.found:
+            assert block.qualify is not None
+            self.source.fail(
+                "QUALIFY must use a window function, f(..) OVER (..); use WHERE or HAVING",
+                span_of(block.qualify),
+            )
+        if block.group_by is not None or block.having is not None or self.aggregates.calls:
+            self.source.refuse(
+                "window functions and GROUP BY cannot stand in one SELECT; put the aggregates into "
+                "ISTREAM (SELECT .. GROUP BY ..) in FROM",
+                overs.found[0].span,
+            )
+        condition = None if qualify is None else qualify.expr
+        newest = overs.newest(condition)
+        if newest is not None:
+            for bound in [*outputs, *ordered]:
+                if newest.most > 1 and newest.number in columns_of(bound.expr):
+                    self.source.refuse(NUMBER_SHOWN, bound.span)
+            node = newest.node
+            if newest.rest:
+                node = Filter(node, all_of(newest.rest))
+            return self._select(node, outputs, order, ordered, limit)
+        if not block.distinct and limit is None:
+            exprs, names = [o.expr for o in outputs], [o.name for o in outputs]
+            return overs.plan(exprs, names, condition)
+        node = overs.everything()
+        if condition is not None:
+            node = Filter(node, condition)
+        return self._select(node, outputs, order, ordered, limit)
+
+    def _bound(
+        self, node: Scalar, place: str, condition: bool = False, aliases_first: bool = False
+    ) -> _Bound:
+        binder = ScalarBinder(
+            self.source,
+            self.scope,
+            place,
+            self.aggregates,
+            self.aliases,
+            aliases_first,
+            None if place == "HAVING" else self.overs,
+        )
+        expr = binder.condition(node) if condition else binder.bind(node)
+        return _Bound(expr, span_of(node), binder.uses)
+
+    # ---- FROM and WHERE
+
+    def _from(self) -> tuple[Node, Scope]:
+        chain = Chain(self.source, self.queries.is_once)
+        scope = Scope((), self.around, NOT_OUTSIDE)
+        seen: set[str] = set()
+        all_free = all(item.join in _FREE for item in self.block.sources)
+        for item in self.block.sources:
+            qualifier, node = self.queries.item(item)
+            if qualifier and qualifier.lower() in seen:
+                self.source.fail(
+                    f"the name '{qualifier}' is used twice in FROM; give one of them an alias "
+                    f"with AS",
+                    item.alias.span if item.alias else item.span,
+                )
+            seen.add(qualifier.lower())
+            check_one_kind(self.source, [*chain.nodes, node], item.span)
+            before, own = scope, Scope.of(qualifier, node.schema, chain.width)
+            if item.join in ("first", "comma"):
+                chain.comma(node, item.span)
+                scope = scope.plus(own)
+                continue
+            if not all_free:
+                before = scope.since(chain.tree).inside(scope, _BEFORE_COMMA)
+            if item.join.startswith("asof"):
+                self._asof(chain, item, node, before, own)
+                twice = [own.find(self.source, n, None, n.span).index for n in item.using]
+                scope = scope.plus(own).hide(twice)
+                continue
+            parts: list[Expr] = []
+            if item.on is not None:
+                binder = ScalarBinder(self.source, before.plus(own), "ON")
+                parts += conjuncts(binder.condition(item.on))
+            shared = [self._shared(name, before, own) for name in item.using]
+            parts += [equal for _, _, equal in shared]
+            scope = self._joined(chain, item, node, parts, shared, scope, own)
+        facts, asking = self._where(chain, scope)
+        plan, place = chain.build(facts)
+        scope = scope.moved(place)
+        self.conditions = [self._placed(c, place, len(plan.schema)) for c in self.conditions]
+        self.facts = [shift(f, place) for f in facts]
+        for condition in asking:
+            binder = ScalarBinder(self.source, scope, "WHERE")
+            values = [binder.bind(value) for value in condition.values]
+            partners = self.queries.partners(condition.query, scope)
+            check_one_kind(self.source, [plan, partners.node], condition.span)
+            plan = restrict(self.source, plan, condition, values, partners, self.facts)
+        return plan, scope
+
+    def _asof(self, chain: Chain, item: FromItem, node: Node, before: Scope, own: Scope) -> None:
+        """Join an item with everything since the last comma, each row with its nearest partner."""
+        first = chain.tree
+        local = {i: i - first for i in range(first, chain.width + len(node.schema))}
+        width = chain.width - first
+        binder = AsofBinder(self.source, item, before.moved(local), own.moved(local), width)
+        chain.put(lambda left: binder.bind(left, node))
+
+    def _shared(
+        self, name: Name, before: Scope, own: Scope
+    ) -> tuple[ScopeColumn, ScopeColumn, Expr]:
+        """Return the two columns of USING, and that they are equal."""
+        left = before.find(self.source, name, None, name.span)
+        right = own.find(self.source, name, None, name.span)
+        with self.source.at(name.span):
+            return left, right, resolve_call("eq", [left.expr, right.expr])
+
+    def _joined(
+        self,
+        chain: Chain,
+        item: FromItem,
+        node: Node,
+        parts: list[Expr],
+        shared: list[tuple[ScopeColumn, ScopeColumn, Expr]],
+        before: Scope,
+        own: Scope,
+    ) -> Scope:
+        """Join an item; return what can be named then. A column of USING is shown once."""
+        if item.join in _FREE:
+            chain.inner(node, parts, item.span)
+        else:
+            chain.other(item.join, node, parts, item.span)
+        if item.join in ("semi", "anti"):
+            return before
+        scope = before.plus(own)
+        for left, right, _ in shared:
+            if item.join == "right":
+                scope = scope.merged(left, right, right.expr)
+            elif item.join == "full":
+                both = resolve_call("coalesce", [left.expr, right.expr])
+                scope = scope.merged(left, right, chain.append(both, left.name))
+            else:
+                scope = scope.hide([right.index])
+        return scope
+
+    def _where(self, chain: Chain, scope: Scope) -> tuple[list[Expr], list[Condition]]:
+        """Return the conjuncts of WHERE that belong here, and those that ask a sub-query.
+
+        Conjuncts that name columns of the query around are put aside.
+        """
+        if self.block.where is None:
+            return [], []
+        plain, asking = split(self.block.where)
+        width = chain.width
+        if self.open and self.around is not None:
+            outside = {c.index: width + c.index for c in self.around.columns}
+            scope = scope.inside(self.around.moved(outside))
+        parts: list[Expr] = []
+        for node in plain:
+            parts += conjuncts(ScalarBinder(self.source, scope, "WHERE").condition(node))
+        outer = [p for p in parts if any(c >= width for c in columns_of(p))]
+        self.conditions = outer
+        self._width = width
+        return [p for p in parts if p not in outer], asking
+
+    def _placed(self, condition: Expr, place: dict[int, int], width: int) -> Expr:
+        """Return a condition over the columns of the plan and, behind them, those around it."""
+        moved = {
+            c: place[c] if c < self._width else c - self._width + width
+            for c in columns_of(condition)
+        }
+        return shift(condition, moved)
+
+    # ---- SELECT and GROUP BY
+
+    def _outputs(self, item: SelectItem) -> list[_Bound]:
+        if item.star:
+            columns = (
+                tuple(c for c in self.scope.columns if not c.hidden)
+                if item.qualifier is None
+                else self.scope.of_item(self.source, item.qualifier)
+            )
+            return [_Bound(c.expr, item.span, [], c.name) for c in columns]
+        bound = self._bound(item.expr, "SELECT")
+        if bound.expr.type == NULL:
+            self.source.fail("NULL needs a type here, such as CAST(NULL AS INT)", item.span)
+        if item.alias is not None:
+            self.aliases.setdefault(item.alias.text.lower(), bound.expr)
+        name = item.alias.text if item.alias else self._label(item.expr, bound.expr)
+        return [replace(bound, name=name, span=item.span)]
+
+    def _label(self, node: Scalar, expr: Expr) -> str:
+        """Return the name of an unnamed output: a column keeps the spelling of its declaration."""
+        typed = label(self.source, node)
+        same = isinstance(expr, Column) and expr.name.lower() == typed.lower()
+        return expr.name if isinstance(expr, Column) and same else typed
+
+    def _keys(self, outputs: list[_Bound]) -> list[_Bound]:
+        keys: list[_Bound] = []
+        for node in self.block.group_by or ():
+            at = position(self.source, node, len(outputs), "GROUP BY")
+            if at is None:
+                binder = ScalarBinder(self.source, self.scope, "GROUP BY", None, self.aliases)
+                expr = binder.bind(node)
+                key = _Bound(expr, span_of(node), binder.uses, self._label(node, expr))
+            else:
+                key = replace(outputs[at], span=span_of(node))
+            if any(c >= self.inputs for c in columns_of(key.expr)):
+                self.source.fail(
+                    "GROUP BY cannot use an aggregate; compute it in a sub-query in FROM", key.span
+                )
+            if key.expr.type == NULL:
+                self.source.fail("GROUP BY must not be NULL", key.span)
+            if key.expr not in [k.expr for k in keys]:
+                keys.append(key)
+        return keys
+
+    def _aggregate(self, keys: list[_Bound]) -> Node:
+        calls = tuple(self.aggregates.calls)
+        names = [k.name for k in keys] + self.aggregates.names
+        return Aggregate(self.node, tuple(k.expr for k in keys), calls, tuple(names))
+
+    def _carried(self, bound: _Bound, keys: list[_Bound]) -> _Bound:
+        """Return an expression as it is after the GROUP BY."""
+        try:
+            expr = after_grouping(
+                bound.expr, [k.expr for k in keys], [k.name for k in keys], self.inputs
+            )
+        except Stray as stray:
+            places = [span_of(node) for index, node in bound.uses if index == stray.column.index]
+            self.source.fail(
+                f"column {stray.column.name} must be in GROUP BY or inside an aggregate",
+                places[0] if places else bound.span,
+            )
+        return replace(bound, expr=expr)
+
+    # ---- SELECT list, DISTINCT, ORDER BY, LIMIT
+
+    def _order_key(self, item: OrderItem, outputs: list[_Bound]) -> _Bound:
+        at = position(self.source, item.expr, len(outputs), "ORDER BY")
+        if at is not None:
+            return replace(outputs[at], span=span_of(item.expr))
+        return self._bound(item.expr, "ORDER BY", aliases_first=True)
+
+    def _select(
+        self,
+        node: Node,
+        outputs: list[_Bound],
+        order: tuple[OrderItem, ...],
+        ordered: list[_Bound],
+        limit: int | None,
+    ) -> Node:
+        exprs, names = [o.expr for o in outputs], [o.name for o in outputs]
+        keys: list[Expr] = []
+        hidden: list[Expr] = []
+        for bound in ordered:
+            try:
+                keys.append(over_outputs(bound.expr, exprs, names))
+            except Stray:
+                if self.block.distinct:
+                    self.source.fail(
+                        "after SELECT DISTINCT, ORDER BY must use columns of the SELECT list",
+                        bound.span,
+                    )
+                at = len(exprs) + len(hidden)
+                keys.append(Column(at, bound.expr.type, self.source.text(bound.span)))
+                hidden.append(bound.expr)
+        extra = [f"order {at + 1}" for at in range(len(hidden))]
+        plan = project(node, [*exprs, *hidden], [*names, *extra])
+        if self.block.distinct:
+            plan = Distinct(plan)
+        if limit is None:
+            return plan
+        sort = tuple(
+            SortKey(key, item.descending, item.nulls_first)
+            for key, item in zip(keys, order, strict=True)
+        )
+        plan = top_k(plan, sort, limit)
+        if not hidden:
+            return plan
+        kept = [Column(at, e.type, n) for at, (e, n) in enumerate(zip(exprs, names, strict=True))]
+        return Project(plan, tuple(kept), tuple(names))
+
+
+def position(source: Source, node: Scalar, count: int, place: str) -> int | None:
+    """Return the column that an integer in GROUP BY or ORDER BY means, None for anything else."""
+    if not isinstance(node, exp.Literal) or node.is_string or not str(node.this).isdigit():
+        return None
+    number = int(str(node.this))
+    if not 1 <= number <= count:
+        source.fail(
+            f"a position in {place} must be from 1 to {count}, the number of columns, got {number}",
+            span_of(node),
+        )
+    return number - 1
+
+
+def top_k(plan: Node, order: tuple[SortKey, ...], limit: int) -> TopK:
+    """Return the first ``limit`` rows; without an order, by all columns."""
+    everything = tuple(
+        SortKey(Column(at, f.type, f.name)) for at, f in enumerate(plan.schema.fields)
+    )
+    return TopK(plan, order or everything, limit)
+
+
+def project(node: Node, exprs: Sequence[Expr], names: Sequence[str]) -> Node:
+    """Return the columns; no `Project` when they are the input's own, or an Aggregate's renamed."""
+    own = [Column(at, f.type, f.name) for at, f in enumerate(node.schema.fields)]
+    same = len(exprs) == len(own) and all(
+        isinstance(e, Column) and e.index == at for at, e in enumerate(exprs)
+    )
+    if same and tuple(names) == node.schema.names:
+        return node
+    renamed = _renamed(node, tuple(names)) if same else None
+    return renamed or Project(node, tuple(exprs), tuple(names))
+
+
+def _renamed(node: Node, names: tuple[str, ...]) -> Node | None:
+    match node:
+        case Aggregate():
+            return replace(node, names=names)
+        case Filter(Aggregate() as below, _):
+            return replace(node, input=replace(below, names=names))
+    return None

@@ -1,0 +1,40 @@
+"""The script that is being bound: raises errors that underline a span of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+from penstock.cql.grammar.syntax import Span
+from penstock.errors import NotSupportedError, QueryError
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of the whole script."""
+
+    script: str
+
+    def fail(self, message: str, span: Span) -> NoReturn:
+        """Raise a `QueryError` at a span."""
+        raise QueryError(message, self.script, *span)
+
+    def refuse(self, message: str, span: Span) -> NoReturn:
+        """Raise a `NotSupportedError` at a span."""
+        raise NotSupportedError(message, self.script, *span)
+
+    def text(self, span: Span) -> str:
+        """Return what was typed at a span, on one line."""
+        return " ".join(self.script[span[0] : span[1]].split())
+
+    @contextmanager
+    def at(self, span: Span) -> Iterator[None]:
+        """Give errors that are raised inside, and know no place, this place."""
+        try:
+            yield
+        except QueryError as error:
+            if error.sql is not None:
+                raise
+            raise type(error)(error.message, self.script, *span) from None

@@ -1,0 +1,87 @@
+"""What a statement asks for, bound and checked: the input of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.algebra import Node
+from penstock.catalog import Definition
+from penstock.cql.grammar.syntax import Parsed
+
+
+@dataclass(frozen=True)
+class Create:
+    """Add a definition. With ``if_not_exists`` nothing happens when the name is taken."""
+
+    definition: Definition
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Remove a stream, table, view, sink or query (``kind``). With ``if_exists`` it may be "
+    "missing."""
+
+    kind: str
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Stop a query between two batches; it keeps its state."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Let a paused query go on."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Show:
+    """List 'queries', 'streams', 'tables', 'views', 'sinks' or 'functions' (``kind``)."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Tell about one definition; ``kind`` is 'stream', 'table', 'view', 'sink' or 'query'."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Show a plan; ``level`` is 'logical', 'optimized', 'physical' or 'all' three.
+
+    ``name`` is the declared query, None for a text given with the statement.
+    """
+
+    level: str
+    plan: Node
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Select:
+    """A query that stands alone, without a name."""
+
+    plan: Node
+    sql: str = ""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A query about one instant: ``SELECT .. AS OF``. What it reads is known when it is asked."""
+
+    parsed: Parsed
+
+
+Statement: TypeAlias = Create | Drop | Pause | Resume | Show | Describe | Explain | Select | Ask

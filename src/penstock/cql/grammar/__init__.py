@@ -1,0 +1,1 @@
+"""Text to syntax trees: the sqlglot dialect and the grammar."""

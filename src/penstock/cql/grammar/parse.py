@@ -1,0 +1,416 @@
+"""The grammar of statements, and the way in: a script to a list of `Parsed` statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from sqlglot.tokens import Token, TokenType
+
+from penstock.cql.grammar.dialect import Cql, tokenize
+from penstock.cql.grammar.queries import STREAM_WORDS, QueryParser
+from penstock.cql.grammar.syntax import (
+    ColumnSyntax,
+    CommandSyntax,
+    CreateSyntax,
+    DropSyntax,
+    Duration,
+    ExplainSyntax,
+    Name,
+    OptionValue,
+    Parsed,
+    Query,
+    Scalar,
+    StatementSyntax,
+    WindowSyntax,
+)
+from penstock.errors import QueryError, suggest
+
+KINDS = ("STREAM", "TABLE", "SINK", "VIEW", "QUERY")
+SHOWN = ("QUERIES", "STREAMS", "TABLES", "VIEWS", "SINKS", "FUNCTIONS")
+LEVELS = ("LOGICAL", "OPTIMIZED", "PHYSICAL")
+_VERBS = [
+    "CREATE",
+    "DROP",
+    "SELECT",
+    "ISTREAM",
+    "DSTREAM",
+    "RSTREAM",
+    "EXPLAIN",
+    "PAUSE",
+    "RESUME",
+    "SHOW",
+    "DESCRIBE",
+]
+
+MATERIALIZED = "materialized view"
+_BEFORE_AS = {"query": "INTO sink or ", MATERIALIZED: "KEEP duration or "}
+
+_CLAUSES: dict[str, tuple[str, ...]] = {
+    "stream": ("USING", "OPTIONS", "TIMESTAMP", "SLACK", "IDLE", "PRIORITY", "ON", "LATE"),
+    "table": ("USING", "OPTIONS", "VALID"),
+    "sink": ("USING", "OPTIONS"),
+}
+
+_CLAUSE_TEXT = {
+    "TIMESTAMP": "TIMESTAMP BY",
+    "IDLE": "IDLE AFTER",
+    "ON": "ON ERROR",
+    "LATE": "LATE INTO",
+    "VALID": "VALID FROM",
+}
+
+
+class StatementParser(QueryParser):
+    """Statements, down to queries."""
+
+    def load(self, tokens: list[Token], script: str) -> None:
+        """Stand before the first of ``tokens``."""
+        self.reset()
+        self.sql = script
+        self._tokens = tokens
+        self._tokens_size = len(tokens)
+        self._index = -1
+        self.instants = []
+        self._advance()
+
+    def statement(self) -> StatementSyntax:
+        """Read one statement and nothing after it."""
+        found = self._statement()
+        self.finish()
+        if not self.instants:
+            return found
+        if not isinstance(found, Query):
+            self.fail(
+                "AS OF asks about one instant, and a continuous query is answered for every one; "
+                "leave it out, or ask with a SELECT that stands alone",
+                self.instants[0].span,
+            )
+        return replace(found, as_of=self.instants[0])
+
+    def finish(self) -> None:
+        """Demand the end of the statement."""
+        if self._curr:
+            self.fail(
+                f"{self.got()} was not expected here; the statement should be over, or a ';' or "
+                f"',' is missing before it"
+            )
+
+    def _statement(self) -> StatementSyntax:
+        start = self._curr.start
+        if self.starts_query() or self.is_word(*STREAM_WORDS):
+            return self.query()
+        if self.accept("CREATE"):
+            return self._create(start)
+        if self.accept("DROP"):
+            kind = MATERIALIZED if self.accept("MATERIALIZED", "VIEW") else self._kind("DROP")
+            if_exists = self.accept("IF", "EXISTS")
+            name = self.name(f"the name of a {kind}")
+            return DropSyntax(kind, name, if_exists, self.since(start))
+        if self.is_word("PAUSE", "RESUME"):
+            verb = self._curr.text.lower()
+            self._advance()
+            self.demand("QUERY", verb.upper())
+            return CommandSyntax(verb, self.name("the name of a query"), "", self.since(start))
+        if self.accept("SHOW"):
+            if not self.is_word(*SHOWN):
+                self.fail(f"SHOW must be followed by one of {', '.join(SHOWN)}, got {self.got()}")
+            what = self._curr.text.lower()
+            self._advance()
+            return CommandSyntax("show", None, what, self.since(start))
+        if self.is_word("DESCRIBE", "DESC"):
+            self._advance()
+            name = self.name("the name of a stream, table, view, sink or query")
+            if self._curr and name.text.upper() in KINDS:
+                name = self.name(f"the name of a {name.text.lower()}")
+            return CommandSyntax("describe", name, "", self.since(start))
+        if self.accept("EXPLAIN"):
+            return self._explain(start)
+        word = self._curr.text
+        if self.is_word("INSERT", "UPDATE", "DELETE", "MERGE"):
+            self.refuse(
+                f"there is no {word.upper()}; rows come from the source of a stream, answers go to "
+                f"a sink with CREATE QUERY .. INTO"
+            )
+        self.fail(f"a statement cannot begin with {self.got()}; {suggest(word, _VERBS)}")
+
+    def _kind(self, verb: str) -> str:
+        if not self.is_word(*KINDS):
+            self.fail(
+                f"{verb} must be followed by one of {', '.join(KINDS)} or MATERIALIZED VIEW, got "
+                f"{self.got()}"
+            )
+        kind: str = self._curr.text.lower()
+        self._advance()
+        return kind
+
+    def _explain(self, start: int) -> ExplainSyntax:
+        level = "all"
+        if self.is_word(*LEVELS):
+            level = self._curr.text.lower()
+            self._advance()
+        if self.accept("QUERY"):
+            name = self.name("the name of a query")
+            return ExplainSyntax(level, name, None, self.since(start))
+        if not self.starts_query():
+            self.fail(
+                f"EXPLAIN must be followed by QUERY name or by a query, got {self.got()}; before "
+                f"it may stand LOGICAL, OPTIMIZED or PHYSICAL"
+            )
+        return ExplainSyntax(level, None, self.query(), self.since(start))
+
+    # ---- CREATE
+
+    def _create(self, start: int) -> CreateSyntax:
+        if self.is_word("OR") and self._next and self._next.text.upper() == "REPLACE":
+            self.refuse("there is no CREATE OR REPLACE; DROP it first")
+        kind = MATERIALIZED if self.accept("MATERIALIZED", "VIEW") else self._kind("CREATE")
+        if_not_exists = self.accept("IF", "NOT", "EXISTS")
+        name = self.name(f"the name of a {kind}")
+        columns: tuple[ColumnSyntax, ...] = ()
+        clauses: dict[str, Any] = {}
+        query: Query | None = None
+        if kind in ("view", "query", MATERIALIZED):
+            if kind == "query" and self.accept("INTO"):
+                clauses["INTO"] = self.name("the name of a sink")
+            if kind == MATERIALIZED and self.accept("KEEP"):
+                clauses["KEEP"] = None if self.accept("UNBOUNDED") else self.duration("KEEP")
+            if not self.accept("AS"):
+                more = _BEFORE_AS.get(kind, "") if not clauses else ""
+                more = f"{more}AS"
+                self.fail(
+                    f"CREATE {kind.upper()} {name.text} must be followed by {more} and a query, "
+                    f"got {self.got()}"
+                )
+            query = self.query()
+        else:
+            if kind != "sink":
+                columns = self._columns(kind, name)
+            self._clauses(kind, name, clauses)
+        return CreateSyntax(kind, name, if_not_exists, columns, clauses, query, self.since(start))
+
+    def _columns(self, kind: str, name: Name) -> tuple[ColumnSyntax, ...]:
+        opened = self.here()[0]
+        if not self.sign(TokenType.L_PAREN):
+            self.fail(
+                f"CREATE {kind.upper()} {name.text} must be followed by its columns in "
+                f"parentheses, such as (id INT, t TIMESTAMP), got {self.got()}"
+            )
+        columns = [self._column_definition()]
+        while self.sign(TokenType.COMMA):
+            columns.append(self._column_definition())
+        self.close(TokenType.R_PAREN, ")", opened)
+        return tuple(columns)
+
+    def _column_definition(self) -> ColumnSyntax:
+        name = self.name("the name of a column")
+        found = ColumnSyntax(name, self.type_text())
+        if self.is_word("NOT", "NULL", "PRIMARY", "DEFAULT", "UNIQUE", "CHECK", "COMMENT"):
+            self.refuse(f"columns have a name and a type only, got {self.got()}")
+        return found
+
+    def _clauses(self, kind: str, name: Name, clauses: dict[str, Any]) -> None:
+        allowed = _CLAUSES[kind]
+        while self._curr:
+            word = self._curr.text.upper()
+            if not self.is_word(*allowed):
+                listed = ", ".join(_CLAUSE_TEXT.get(c, c) for c in allowed)
+                self.fail(
+                    f"{self.got()} is not a clause of CREATE {kind.upper()}; its clauses are "
+                    f"{listed}"
+                )
+            text = _CLAUSE_TEXT.get(word, word)
+            if word in clauses:
+                self.fail(f"{text} can be said once, got it twice")
+            self._advance()
+            clauses[word] = _READERS[word](self)
+
+    def _using(self) -> Name:
+        token = self._curr
+        if token and token.token_type == TokenType.STRING:
+            self._advance()
+            return Name(token.text, (token.start, token.end + 1))
+        first = self.name("USING must be followed by a format such as csv or replay; its name")
+        text = first.text
+        while self.sign(TokenType.DOT):
+            text += "." + self.name("the rest of the name").text
+        return Name(text, self.since(first.span[0]))
+
+    def _options(self) -> dict[str, OptionValue]:
+        opened = self.here()[0]
+        if not self.sign(TokenType.L_PAREN):
+            self.fail(f"OPTIONS must be followed by (name 'value', ..), got {self.got()}")
+        options: dict[str, OptionValue] = {}
+        if self.sign(TokenType.R_PAREN):
+            return options
+        while True:
+            key = self._option_key()
+            if key.text in options:
+                shown = self.shown(key.span).lower()
+                self.fail(f"the option '{shown}' can be given once, got it twice", key.span)
+            self.sign(TokenType.EQ)
+            options[key.text] = self._option_value(key)
+            if not self.sign(TokenType.COMMA):
+                break
+        self.close(TokenType.R_PAREN, ")", opened)
+        return options
+
+    def _option_key(self) -> Name:
+        start = self.here()[0]
+        if self._curr and self._curr.token_type == TokenType.STRING:
+            self._advance()
+            return Name(self._prev.text.lower(), self.since(start))
+        parts: list[str] = []
+        while True:
+            quoted = self._curr and self._curr.token_type == TokenType.IDENTIFIER
+            if not quoted and not self._is_plain_word():
+                self.fail(f"the name of an option must come here, got {self.got()}")
+            parts.append(self._curr.text.lower())
+            self._advance()
+            if not self.sign(TokenType.DOT):
+                return Name(".".join(parts), self.since(start))
+
+    def _option_value(self, key: Name) -> OptionValue:
+        secret = self.accept("SECRET")
+        start = self.here()[0]
+        negative = self.sign(TokenType.DASH)
+        token = self._curr
+        if token and token.token_type == TokenType.NUMBER:
+            self._advance()
+            text = ("-" if negative else "") + token.text
+            return OptionValue(text, self.since(start), secret)
+        if token and token.token_type == TokenType.STRING and not negative:
+            self._advance()
+            return OptionValue(token.text, self.since(start), secret)
+        if self.is_word("TRUE", "FALSE") and not negative:
+            self._advance()
+            return OptionValue(token.text.lower(), self.since(start), secret)
+        shown = self.shown(key.span).lower()
+        self.fail(
+            f"the option '{shown}' must have a value: a string, a number, TRUE or FALSE, got "
+            f"{self.got()}"
+        )
+
+    def _timestamp_by(self) -> Name:
+        self.demand("BY", "TIMESTAMP")
+        return self.name("TIMESTAMP BY must be followed by a column; its name")
+
+    def _idle_after(self) -> object:
+        self.demand("AFTER", "IDLE")
+        return self.duration("IDLE AFTER")
+
+    def _on_error(self) -> Name | None:
+        self.demand("ERROR", "ON")
+        if self.accept("FAIL"):
+            return None
+        if not self.accept("DEADLETTER"):
+            self.fail(f"ON ERROR must be followed by FAIL or DEADLETTER sink, got {self.got()}")
+        return self.name("DEADLETTER must be followed by a sink; its name")
+
+    def _late_into(self) -> Name:
+        self.demand("INTO", "LATE")
+        return self.name("LATE INTO must be followed by a sink; its name")
+
+    def _valid(self) -> tuple[Name, Name | None]:
+        self.demand("FROM", "VALID")
+        first = self.name("VALID FROM must be followed by a column; its name")
+        last = self.name("the name of a column") if self.accept("TO") else None
+        return first, last
+
+
+_READERS: dict[str, Callable[[StatementParser], Any]] = {
+    "USING": StatementParser._using,
+    "OPTIONS": StatementParser._options,
+    "TIMESTAMP": StatementParser._timestamp_by,
+    "SLACK": lambda parser: parser.duration("SLACK"),
+    "IDLE": StatementParser._idle_after,
+    "PRIORITY": lambda parser: parser.scalar(),
+    "ON": StatementParser._on_error,
+    "LATE": StatementParser._late_into,
+    "VALID": StatementParser._valid,
+}
+
+
+def _parser(tokens: list[Token], script: str) -> StatementParser:
+    parser = StatementParser(dialect=Cql())
+    parser.load(tokens, script)
+    return parser
+
+
+def parse_script(text: str) -> list[Parsed]:
+    """Return the statements of a script, in order. Syntax only: no name is looked up."""
+    statements: list[list[Token]] = [[]]
+    for token in tokenize(text):
+        if token.token_type == TokenType.SEMICOLON:
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    found = []
+    for tokens in statements:
+        if tokens:
+            syntax = _guarded(lambda p: p.statement(), tokens, text)
+            found.append(Parsed(syntax, text, (tokens[0].start, tokens[-1].end + 1)))
+    return found
+
+
+def parse_query(text: str) -> Query:
+    """Return the syntax of a text that must be one query."""
+    parsed = parse_script(text)
+    if len(parsed) != 1 or not isinstance(parsed[0].syntax, Query):
+        raise QueryError(
+            "one query must be given, SELECT .. or ISTREAM (SELECT ..)", text, 0, len(text)
+        )
+    return parsed[0].syntax
+
+
+def parse_scalar(text: str) -> tuple[Scalar, Name | None]:
+    """Return the syntax of a text that must be one expression, and its alias if it has one."""
+
+    def read(parser: StatementParser) -> tuple[Scalar, Name | None]:
+        expr = parser.scalar()
+        alias = parser.name("a name after AS") if parser.accept("AS") else None
+        parser.finish()
+        return expr, alias
+
+    found: tuple[Scalar, Name | None] = _guarded(read, tokenize(text), text)
+    return found
+
+
+def parse_window(text: str) -> WindowSyntax:
+    """Return the syntax of a text that must be one window in square brackets."""
+
+    def read(parser: StatementParser) -> WindowSyntax:
+        window = parser._window()
+        if window is None:
+            parser.fail(f"a window must begin with '[', got {parser.got()}")
+        parser.finish()
+        return window
+
+    found: WindowSyntax = _guarded(read, tokenize(text), text)
+    return found
+
+
+def parse_duration(text: str) -> Duration:
+    """Return the syntax of a text that must be one duration."""
+
+    def read(parser: StatementParser) -> Duration:
+        found = parser.duration("the text")
+        parser.finish()
+        return found
+
+    found: Duration = _guarded(read, tokenize(text), text)
+    return found
+
+
+def _guarded(read: Callable[[StatementParser], Any], tokens: list[Token], text: str) -> Any:
+    """Read; a text so deeply nested that the stack ends is the user's mistake too."""
+    try:
+        return read(_parser(tokens, text))
+    except RecursionError:
+        raise QueryError(
+            "the statement is nested too deeply; split it with CREATE VIEW",
+            text,
+            tokens[0].start,
+            tokens[-1].end + 1,
+        ) from None

@@ -1,0 +1,76 @@
+"""Taking sinks back to where a checkpoint is, after it was brought back from an older copy.
+
+Neither Spark nor Java is needed.  The checkpoint is locked meanwhile, and only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from penstock.errors import QueryError, suggest
+from penstock.runs.checkpoint import Checkpoint
+from penstock.runs.deliveries import Delivered, book_of
+from penstock.session import Session, Way
+from penstock.sinks import open_sink
+
+
+def rewind(session: Session, folder: str | Path, sinks: Collection[str]) -> Iterator[str]:
+    """Take some sinks of a session's script, or all, back to a checkpoint; yield what was done."""
+    known = session.catalog.sinks
+    for name in sinks:
+        if name.lower() not in known:
+            raise QueryError(f"there is no sink '{name}' in the script; {suggest(name, known)}")
+    checkpoint = Checkpoint(str(folder))
+    checkpoint.lock()
+    try:
+        retained = checkpoint.open()
+        book = book_of(retained[-1]) if retained else {}
+        wanted = {name.lower() for name in sinks or known}
+        for way in _ways(session):
+            if (way.sink or "").lower() in wanted:
+                told = book.get(way.outlet, Delivered())
+                kept = any(manifest.batch == told.batch for manifest in retained)
+                if way.mode == "view" and told.batch >= 0 and not kept:
+                    done = (
+                        f"cannot be taken back: no manifest has its view of batch {told.batch} any "
+                        f"more; bring the folder back from a copy, or DROP the query and create it "
+                        f"again with a new sink"
+                    )
+                else:
+                    done = _rewound(session, checkpoint, way, told)
+                yield f"sink {way.sink}, {way.outlet}: {done}"
+    finally:
+        checkpoint.unlock()
+
+
+def _ways(session: Session) -> list[Way]:
+    found: dict[str, Way] = {}
+    for handle in session.handles():
+        for way in session.ways(handle.definition, handle.mode):
+            found.setdefault(way.outlet, way)
+    return list(found.values())
+
+
+def _rewound(session: Session, checkpoint: Checkpoint, way: Way, told: Delivered) -> str:
+    definition = session.catalog.get("sink", way.sink or "")
+    if definition.format.lower() == "callback":
+        return "a function cannot be taken back: it gets later batches again"
+    sink = open_sink(
+        definition,
+        way.outlet,
+        way.mode,
+        way.schema,
+        ledger=checkpoint.folder / "delivered",
+        timestamps=way.timestamps,
+        run=checkpoint.run,
+    )
+    try:
+        held = sink.held()
+        if held is None or held.last == told.last:
+            return "is where the checkpoint is"
+        if held.batch < told.batch:
+            return f"is behind: it holds batches up to {held.batch}, of {told.batch}"
+        return sink.rewind(told)
+    finally:
+        sink.close()

@@ -1,0 +1,65 @@
+"""Any sink format of Spark, written batch by batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.catalog import SinkDef
+from penstock.errors import DataError, first_sentence
+from penstock.runs.deliveries import Held
+from penstock.sinks.base import Result, Sink, options_of, unique_names
+from penstock.sinks.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkSink(Sink):
+    """Writes batches with ``DataFrame.write``; views replace what was written before.
+
+    Rows get a column ``_batch``.  Spark's batch writers are not transactional, so a crash in the
+    middle of a write can leave rows of a batch that is then written again: readers that must not
+    see them twice keep one copy of each batch.
+    """
+
+    def __init__(self, definition: SinkDef, spark: SparkSession, ledger: Ledger) -> None:
+        self._name = definition.name
+        self._format = definition.format
+        self._options = {k: v for k, v in options_of(definition).items() if k != "changes"}
+        self._spark = spark
+        self._ledger = ledger
+
+    def held(self) -> Held | None:
+        """Return what the ledger says."""
+        return self._ledger.held()
+
+    def publish(self, result: Result) -> None:
+        """Write a batch that the ledger does not have."""
+        if self._ledger.has(result.batch):
+            return
+        is_view = result.mode == "view"
+        if result.table.num_rows or is_view:
+            try:
+                frame = self._spark.createDataFrame(_for_spark(result))
+                writer = frame.write.format(self._format).options(**self._options)
+                writer.mode("overwrite" if is_view else "append").save()
+            except Exception as error:
+                raise DataError(
+                    f"batch {result.batch} of query '{result.query}' must be written by Spark as "
+                    f"format '{self._format}' (sink {self._name}), but: {first_sentence(error)}"
+                ) from None  # Spark's own text is long, and may tell secrets
+        self._ledger.add(result.batch, result.lineage)
+
+
+def _for_spark(result: Result) -> pa.Table:
+    """Return the rows with their batch number and with timestamps that Spark takes as UTC."""
+    table = unique_names(result.table)
+    batch = pa.array([result.batch] * table.num_rows, pa.int64())
+    table = table.append_column("_batch", batch)
+    fields = [
+        pa.field(f.name, pa.timestamp("us", "UTC")) if pa.types.is_timestamp(f.type) else f
+        for f in table.schema
+    ]
+    return table.cast(pa.schema(fields))

@@ -1,0 +1,126 @@
+"""Rows that a program pushes into a memory stream, as a table of the declared columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import DataError, suggest
+from penstock.expr.types import type_name
+from penstock.model import Schema, one_array
+from penstock.sources.readers.conversion import plain
+
+
+def as_table(rows: Any, schema: Schema) -> pa.Table:
+    """Return pushed rows as a table of the declared columns, or say what does not fit."""
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return _from_table(rows, schema)
+    if hasattr(rows, "to_records") and hasattr(rows, "columns"):
+        return _from_table(pa.Table.from_pandas(rows, preserve_index=False), schema)
+    if isinstance(rows, dict | str | bytes) or not hasattr(rows, "__iter__"):
+        raise DataError(
+            f"pushed rows must be a list of dicts or tuples, an Arrow table or a pandas "
+            f"DataFrame, got {type(rows).__name__}"
+        )
+    listed = list(rows)
+    columns = _columns_of(listed, schema)
+    arrays = [
+        _typed(values, field.name, field.type)
+        for values, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=_arrow_schema(schema))
+
+
+def _arrow_schema(schema: Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, f.type) for f in schema])
+
+
+def _columns_of(rows: Sequence[Any], schema: Schema) -> list[list[Any]]:
+    names = [name.lower() for name in schema.names]
+    known = set(names)
+    tuples: list[Sequence[Any]] = []
+    for number, row in enumerate(rows):
+        if isinstance(row, Mapping):
+            lowered = {str(k).lower(): v for k, v in row.items()}
+            for name in lowered:
+                if name not in known:
+                    raise DataError(
+                        f"row {number} must have only declared columns, got '{name}'; "
+                        f"{suggest(name, schema.names)}"
+                    )
+            tuples.append([lowered.get(name) for name in names])
+        elif isinstance(row, Sequence) and not isinstance(row, str | bytes):
+            if len(row) != len(names):
+                raise DataError(
+                    f"row {number} must have {len(names)} values ({', '.join(schema.names)}), "
+                    f"got {len(row)}"
+                )
+            tuples.append(row)
+        else:
+            raise DataError(
+                f"row {number} must be a dict or a tuple, got {type(row).__name__}: {row!r}"
+            )
+    return [[row[at] for row in tuples] for at in range(len(names))]
+
+
+def _typed(values: list[Any], name: str, type: pa.DataType) -> pa.Array:
+    try:
+        if pa.types.is_timestamp(type):
+            inferred = pa.array(values)
+            fitted = plain(inferred, type)
+            if fitted is not None and not fitted[1].any():
+                return fitted[0]
+        return pa.array(values, type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
+        for number, value in enumerate(values):
+            try:
+                pa.array([value], type)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
+                raise DataError(
+                    f"the column '{name}' of row {number} must be {type_name(type)}, got {value!r}"
+                ) from None
+        raise
+
+
+def _from_table(table: pa.Table, schema: Schema) -> pa.Table:
+    places = {name.lower(): at for at, name in enumerate(table.column_names)}
+    extra = set(places) - {name.lower() for name in schema.names}
+    if extra:
+        name = sorted(extra)[0]
+        raise DataError(
+            f"pushed rows must have only declared columns, got '{name}'; "
+            f"{suggest(name, schema.names)}"
+        )
+    arrays = []
+    for field in schema:
+        if field.name.lower() not in places:
+            arrays.append(pa.nulls(table.num_rows, field.type))
+            continue
+        column = one_array(table.column(places[field.name.lower()]))
+        fitted = plain(column, field.type)
+        if fitted is None:
+            raise DataError(
+                f"the column '{field.name}' of pushed rows must be {type_name(field.type)}, "
+                f"got {column.type}; cast it first"
+            )
+        array, bad = fitted
+        if bad.any():
+            row = int(bad.argmax())
+            raise DataError(
+                f"the column '{field.name}' of row {row} must be {type_name(field.type)}, "
+                f"got {_shown(column[row])}"
+            )
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=_arrow_schema(schema))
+
+
+def _shown(value: pa.Scalar) -> str:
+    """Return a value as a message shows it; text that is not UTF-8 as its bytes."""
+    try:
+        return repr(value.as_py())
+    except UnicodeDecodeError:
+        return repr(bytes(value.as_buffer()))
