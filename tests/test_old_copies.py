@@ -334,10 +334,10 @@ def test_a_table_of_postgresql_is_taken_back(spark: Any, tmp_path: Path, lives: 
 def test_the_lock_is_looked_at_before_spark_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse = lambda *_: pytest.fail("Spark was started")  # noqa: E731
+    def refuse(*_: object) -> None:
+        pytest.fail("Spark was started")
+
     monkeypatch.setattr("penstock.session.session.own_session", refuse)
-        "penstock.session.session.own_session", lambda *_: pytest.fail("Spark was started")
-    )
     holder = Checkpoint(str(tmp_path / "checkpoint"))
     holder.lock()
     with Session(checkpoint=tmp_path / "checkpoint") as session:
