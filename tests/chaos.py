@@ -44,10 +44,12 @@ def orders(dice: random.Random) -> list[str]:
 class Chaos:
     """A chain of runs on one checkpoint after another.
 
-    ``delays`` are the least and most seconds from a start to a kill at random.
+    ``starts`` and ``works`` are the least and most seconds to a kill at random: from the start of
+    the process, and from the first batch that it commits.  One in four kills is of the first kind.
     """
 
-    delays = (2.0, 25.0)
+    starts = (2.0, 25.0)
+    works = (0.0, 8.0)
 
     def __init__(self, seed: int, server: PostgresServer | None = None) -> None:
         self.server = server
@@ -76,15 +78,21 @@ class Chaos:
         self._ended(code, told, order)
 
     def at_random(self) -> None:
-        """Kill a run at a random instant after its start."""
-        process = self.scenario().start()
-        delay = self.dice.uniform(*self.delays)
+        """Kill a run at a random instant after its start, or after its first batch."""
+        scenario = self.scenario()
+        before = scenario.batch()
+        working = self.dice.random() < 0.75
+        delay = self.dice.uniform(*(self.works if working else self.starts))
+        process = scenario.start()
+        while working and process.poll() is None and scenario.batch() == before:
+            time.sleep(0.01)
         deadline = time.monotonic() + delay
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         process.kill()
         _, told = process.communicate()  # also waits for its Spark
-        self._ended(process.returncode, told, f"SIGKILL after {delay:.2f} s")
+        since = "its first batch" if working else "its start"
+        self._ended(process.returncode, told, f"SIGKILL {delay:.2f} s after {since}")
 
     def finish(self) -> None:
         """Let the run that is under way end, and check it."""
