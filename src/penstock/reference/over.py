@@ -9,7 +9,9 @@ from penstock.algebra import Over
 from penstock.errors import InternalError
 from penstock.expr.frames import Frame, OverCall
 from penstock.expr.nodes import AggregateCall
-from penstock.reference.expressions import aggregate, canonical, evaluate
+from penstock.reference.aggregates import aggregate
+from penstock.reference.expressions import evaluate
+from penstock.reference.values import canonical
 
 Values: TypeAlias = tuple[Any, ...]
 Element: TypeAlias = tuple[Values, int]

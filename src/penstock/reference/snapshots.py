@@ -45,8 +45,10 @@ from penstock.algebra import (
 )
 from penstock.errors import InternalError
 from penstock.model import INF, MIN_TIME
-from penstock.reference.expressions import aggregate, canonical, compare, evaluate
+from penstock.reference.aggregates import aggregate
+from penstock.reference.expressions import evaluate
 from penstock.reference.over import over
+from penstock.reference.values import canonical, compare
 from penstock.windows import WindowSpec
 
 Values: TypeAlias = tuple[Any, ...]

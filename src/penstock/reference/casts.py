@@ -1,0 +1,153 @@
+"""The oracle's conversions between types: one value at a time, by the table of the language.
+
+A value that does not fit is an error.  Text is read by one grammar per type: blanks, tabs and line
+ends around it do not count, digits are those of ASCII.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import DataError, InternalError
+from penstock.reference.times import DAY, SECOND, date_text, days_until, time_text
+from penstock.reference.values import NAN, double, fit, single
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_REAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?")
+_DATE = r"(\d{4})-(\d{1,2})-(\d{1,2})"
+_CLOCK = r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?"
+_ZONE = r"(?: ?(?:Z|([+-])(\d{1,2}):(\d{2})))?"
+_DAY = re.compile(_DATE, re.ASCII)
+_TIME = re.compile(f"{_DATE}(?:[ T]{_CLOCK}{_ZONE})?", re.ASCII)
+_TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
+
+
+def cast(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
+    """Convert one value that is not null, checked."""
+    if source == to:
+        return value
+    try:
+        if pa.types.is_string(to):
+            return _write(value, source)
+        if pa.types.is_string(source):
+            return fit(_read(value.strip(" \t\r\n"), to), to)
+        return fit(_convert(value, source, to), to)
+    except ValueError:
+        raise DataError(f"a value must convert from {source} to {to}, got {value!r}") from None
+
+
+def _convert(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
+    """Convert between numbers and truth values, or between times."""
+    if pa.types.is_temporal(source) or pa.types.is_temporal(to):
+        if pa.types.is_date(source) and pa.types.is_timestamp(to):
+            return value * DAY
+        if pa.types.is_timestamp(source) and pa.types.is_date(to):
+            return value // DAY
+        raise InternalError(f"the reference does not know the conversion from {source} to {to}")
+    if pa.types.is_boolean(to):
+        return value != 0
+    if pa.types.is_floating(source) and pa.types.is_integer(to):
+        return _cut(value, to)
+    return value
+
+
+def _cut(value: float, to: pa.DataType) -> int:
+    """Cut a fraction towards zero; 2**63 counts as the largest BIGINT, which a DOUBLE cannot be."""
+    if not math.isfinite(value):
+        raise ValueError(value)
+    return 2**63 - 1 if to == pa.int64() and value == 2.0**63 else math.trunc(value)
+
+
+# To text
+
+
+def _write(value: Any, source: pa.DataType) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _float_text(value, 9 if source == pa.float32() else 17)
+    if pa.types.is_timestamp(source):
+        return time_text(value)
+    return date_text(value) if pa.types.is_date(source) else str(value)
+
+
+def _float_text(value: float, most: int) -> str:
+    """Return the fewest digits that are read back as the number, at most ``most`` of them.
+
+    From 0.001 up to ten millions it is written plainly, as 0.25, otherwise as 2.5E-4.
+    """
+    if math.isnan(value):
+        return "NaN"
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    size = abs(value)
+    if math.isinf(size):
+        return f"{sign}Infinity"
+    read = single if most == 9 else double
+    found = (f"{size:.{digits}e}" for digits in range(most))
+    mantissa, power = next(t for t in found if read(float(t)) == size).split("e")
+    digits, exponent = mantissa.replace(".", "").rstrip("0"), int(power)
+    if size == 0:
+        return f"{sign}0.0"
+    if 1e-3 <= size < 1e7:
+        if exponent < 0:
+            return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+        whole, fraction = digits[: exponent + 1], digits[exponent + 1 :]
+        return f"{sign}{whole.ljust(exponent + 1, '0')}.{fraction or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent}"
+
+
+# From text
+
+
+def _read(text: str, to: pa.DataType) -> Any:
+    """Return what a text says; one that is outside of the type's grammar is a ValueError."""
+    if pa.types.is_boolean(to):
+        return _truth(text)
+    if pa.types.is_integer(to):
+        return int(_matched(_INTEGER, text)[0])
+    if pa.types.is_floating(to):
+        return _real(text)
+    if pa.types.is_date(to):
+        return days_until(*map(int, _matched(_DAY, text).groups()))
+    return _time(text)
+
+
+def _matched(grammar: re.Pattern[str], text: str) -> re.Match[str]:
+    found = grammar.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    return found
+
+
+def _truth(text: str) -> bool:
+    word = text.lower() if text.isascii() else text
+    if word not in (*_TRUE, *_FALSE):
+        raise ValueError(text)
+    return word in _TRUE
+
+
+def _real(text: str) -> float:
+    word = text.lower() if text.isascii() else text
+    if word == "nan":
+        return NAN
+    if word in ("inf", "infinity", "+inf", "+infinity", "-inf", "-infinity"):
+        return float(word)
+    return float(_matched(_REAL, word)[0])
+
+
+def _time(text: str) -> int:
+    found = _matched(_TIME, text)
+    year, month, day = map(int, found.group(1, 2, 3))
+    hour, minute, second, zone_hour, zone_minute = (
+        int(part or 0) for part in found.group(4, 5, 6, 9, 10)
+    )
+    zone = zone_hour * 60 + zone_minute
+    if hour > 23 or minute > 59 or second > 59 or zone_minute > 59 or zone > 18 * 60:
+        raise ValueError(text)
+    minutes = hour * 60 + minute - (-zone if found[8] == "-" else zone)
+    micros = (minutes * 60 + second) * SECOND + int((found[7] or "").ljust(6, "0"))
+    return days_until(year, month, day) * DAY + micros

@@ -1,0 +1,71 @@
+"""The oracle's values: how they compare, and what a type can hold.
+
+A value is None, a bool, an int, a float or a str; timestamps and dates are integer counts.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import DataError
+
+NAN = math.nan
+"""The one NaN. Tuples that hold this very object are equal and hash alike."""
+
+
+def canonical(value: Any) -> Any:
+    """Return the value with any NaN replaced by the one."""
+    return NAN if isinstance(value, float) and math.isnan(value) else value
+
+
+def compare(a: Any, b: Any) -> int:
+    """Return -1, 0 or 1: null is least, NaN is the greatest number and equal to itself."""
+    if a is None or b is None:
+        return (a is not None) - (b is not None)
+    a_nan, b_nan = (isinstance(x, float) and math.isnan(x) for x in (a, b))
+    if a_nan or b_nan:
+        return a_nan - b_nan
+    return int(a > b) - int(a < b)
+
+
+def fit(value: Any, to: pa.DataType) -> Any:
+    """Return a value as its type holds it; a count that is out of range is an error."""
+    if value is None:
+        return None
+    if pa.types.is_integer(to) or pa.types.is_temporal(to):
+        if not -(2 ** (to.bit_width - 1)) <= value < 2 ** (to.bit_width - 1):
+            raise DataError(f"a value of type {to} must fit it, got {value}")
+        return int(value)
+    if pa.types.is_floating(to):
+        return single(value) if to == pa.float32() else double(value)
+    return value
+
+
+def double(value: Any) -> float:
+    """Return the DOUBLE nearest to a number; beyond the largest one that is an infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def single(value: Any) -> float:
+    """Return the FLOAT nearest to a number; ties go to the even one, what is too large to infinity.
+
+    An integer is rounded once, not first to a DOUBLE.
+    """
+    if isinstance(value, int):
+        size = abs(value)
+        unit = 1 << max(size.bit_length() - 24, 0)
+        whole, rest = divmod(size, unit)
+        whole += rest * 2 > unit or (rest * 2 == unit and whole % 2 == 1)
+        value = math.copysign(whole * unit, value)
+    try:
+        found: float = struct.unpack("f", struct.pack("f", double(value)))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return found
