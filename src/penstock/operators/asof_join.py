@@ -44,6 +44,7 @@ from penstock.kernels.steps import group_starts, ranges
 from penstock.kernels.sweep import ordered, ordered_type
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, one_array, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.asof_side import Slab, Stock
 
 _NOBODY = -1
@@ -152,16 +153,15 @@ class AsofJoinOperator(SlicedOperator):
         self._left.save()
         self._right.save()
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        if len(ends[0]):
-            yield ends[0]  # of the results that share the holder of their left row
-        told = Ends.concat(ends)
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        since, until = slice.since, slice.until
+        if len(slice.ends[0]):
+            yield slice.ends[0]  # of the results that share the holder of their left row
+        told = Ends.concat(slice.ends)
         self._right.hear(told)
-        born, keys, value, _ = self._compared(1, rows[1], told)
+        born, keys, value, _ = self._compared(1, slice.rows[1], told)
         new = self._right.sort(born, keys, value)
-        fresh, keys, bound, alone = self._compared(0, rows[0], told)
+        fresh, keys, bound, alone = self._compared(0, slice.rows[0], told)
         if self._keeps_all and len(alone):
             nothing = [pa.nulls(len(alone), t) for t in self.input_types[1]]
             yield alone.with_columns((*alone.columns, *nothing))
@@ -376,16 +376,12 @@ class AsofJoinOperator(SlicedOperator):
             return useful(slab.keys, slab.numbers("_value"), slab.end, sure, least, greatest)
 
         self._right.turn(new, until, wanted)
-        if self._exhausted(0) and len(self._left) == 0:
+        if self.inbox.exhausted(0) and len(self._left) == 0:
             self._right.clear()
-
-    def _exhausted(self, port: int) -> bool:
-        """Whether a port can bring no more rows."""
-        return self._beats[port] == INF and not self._rows[port]
 
     def _future(self, port: int, until: int) -> tuple[int, int]:
         """Return bounds of what is compared in the rows that are still to come."""
-        if self._exhausted(port):
+        if self.inbox.exhausted(port):
             return INF, MIN_TIME
         lag = self._lags[port]
         if lag is None:

@@ -43,6 +43,7 @@ from penstock.kernels.layouts import layout_of
 from penstock.kernels.probe_orders import Orders, mask_of
 from penstock.model import I64, INF, Batch, Ends, one_array
 from penstock.operators.base import SlicedOperator, with_keys
+from penstock.operators.inbox import Slice
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
@@ -144,17 +145,15 @@ class MultiJoinOperator(SlicedOperator):
 
     # ---- one slice
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        told = Ends.concat(ends)
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        told, until = Ends.concat(slice.ends), slice.until
         heard = told
         for children in self._children:
             heard = Ends.concat([heard, children.hear(heard)])
         if len(told):
             yield heard
         self._told, self._until = told, until
-        new = [self._sorted(port, rows[port]) for port in range(self.ports)]
+        new = [self._sorted(port, rows) for port, rows in enumerate(slice.rows)]
         self._views = [
             Rows(side.pieces, piece) for side, piece in zip(self._sides, new, strict=True)
         ]
@@ -198,7 +197,7 @@ class MultiJoinOperator(SlicedOperator):
             if until == INF:
                 children.clear()
             children.turn(until)
-        live = [p for p in range(self.ports) if not self._exhausted(p)]
+        live = [p for p in range(self.ports) if not self.inbox.exhausted(p)]
         for port, side in enumerate(self._sides):
             if until == INF or not set(live) - {port}:
                 side.clear()
@@ -209,10 +208,6 @@ class MultiJoinOperator(SlicedOperator):
                 self._drop_pair()
             else:
                 self._pair_side.turn(new_pair, told, until)
-
-    def _exhausted(self, port: int) -> bool:
-        """Whether a port can bring no more rows."""
-        return self._beats[port] == INF and not self._rows[port]
 
     def _sorted(self, port: int, rows: Batch) -> Piece | None:
         """Return the new rows that can meet anything, with what was told about them applied."""

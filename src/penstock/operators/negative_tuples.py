@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.kernels.changes import without_ghosts
 from penstock.model import INF, Batch, Ends, to_numpy
 from penstock.operators.base import SlicedOperator, few
+from penstock.operators.inbox import Slice
 from penstock.runs.lifetimes import Lifetimes
 
 
@@ -41,12 +42,10 @@ class SignsOperator(SlicedOperator):
     def save(self) -> None:
         self._lives.save()
 
-    def work(
-        self, parts: list[list[Batch]], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         numbered = []
-        for rows in few(parts[0]):
-            born = without_ghosts(rows, ends[0])
+        for rows in few(slice.parts[0]):
+            born = without_ghosts(rows, slice.ends[0])
             if len(born) == 0:
                 continue
             mortal = (born.end < INF) | (born.holder != 0)
@@ -58,17 +57,12 @@ class SignsOperator(SlicedOperator):
             yield Batch(born.columns, born.start, np.full(len(born), INF, np.int64), number)
             kept = Batch((*born.columns, pa.array(number)), born.start, born.end, born.holder)
             numbered.append(kept.take(mortal))
-        for rows in self._lives.turn_parts(numbered, ends[0], until):
+        for rows in self._lives.turn_parts(numbered, slice.ends[0], slice.until):
             yield _negative(rows)
-        if until == INF:
+        if slice.until == INF:
             alive = self._lives.live()
             if len(alive):
                 yield _negative(alive)
-
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        yield from self.work([[some] for some in rows], ends, since, until)
 
 
 def _negative(rows: Batch) -> Batch:

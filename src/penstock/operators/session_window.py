@@ -28,6 +28,7 @@ from penstock.kernels.keys import Keys, codes, hash_columns
 from penstock.kernels.order import group_order, key_ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 from penstock.windows import WindowSpec, plus
@@ -79,10 +80,8 @@ class SessionWindowOperator(SlicedOperator):
         self._sessions.save()
         self._alarms.save()
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        batch = rows[0]
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        batch, until = slice.rows[0], slice.until
         if self.spec.origin is not None:
             batch = batch.take(batch.start >= self.spec.origin)
         stamped, groups = self._advance(batch, until)

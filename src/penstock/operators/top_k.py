@@ -24,6 +24,7 @@ from penstock.kernels.steps import group_starts
 from penstock.kernels.sweep import NONE, k_best, skyband
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 
 _NAME = "candidates"
 
@@ -53,13 +54,11 @@ class TopKOperator(SlicedOperator):
             self.context.state.drop(_NAME)
             self.context.state.append(_NAME, self._candidates.to_table())
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         if self._limit == 0:
             return
-        told = ends[0]
-        batch = Batch.concat([self._candidates, self._with_holder(rows[0])])
+        told, until = slice.ends[0], slice.until
+        batch = Batch.concat([self._candidates, self._with_holder(slice.rows[0])])
         old = len(self._candidates)
         end = np.minimum(batch.end, told.lookup(batch.holder)) if len(told) else batch.end
         real = batch.start < end
