@@ -12,11 +12,11 @@ Neighbouring steps with equal results are joined, also across slices: the first 
 the one before the slice, whose results follow from the state.  The last row of a group is open:
 its holder is told in the slice in which the result changes.
 
-Of a live row only its key's hash and its arguments are kept (`Lifetimes`); nothing of it where
-negative tuples bring it back when it dies.  With ``panes``, rows
-of one group, start and end, as windows with SLIDE make them, are first added up to one partial
-row, whose exact digits, counts and extremes stand in the place of values.  Results are the same
-bits."""
+Of a live row only its key's hash and its arguments are kept (`Lifetimes`).  With negative tuples
+nothing of it is, because the row comes back whole when it dies.  With ``panes``, rows of one group,
+start and end, as windows with SLIDE make them, are first added up to one partial row, which has
+exact digits, counts and extremes instead of values.  The results have the same bits.
+"""
 
 from __future__ import annotations
 
@@ -448,7 +448,7 @@ class AggregateOperator(SlicedOperator):
         return work.running(delta[work.steps.order], integers(work.old[measure.held["distinct"]]))
 
     def _sweep(self, index: int, largest: bool, work: _Work, lasting: Mask) -> Extreme:
-        """Return the extreme at every step, and write down what can be one later.
+        """Return the extreme at every step, and store the values that may become extremes later.
 
         ``lasting`` births outlive the slice; all other births are among the deaths as well.
         """

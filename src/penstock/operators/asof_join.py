@@ -4,9 +4,9 @@ Every left row has a *bound* and every right row a *value*, integers made of the
 expressions so that ``left OPERATOR right`` is ``value <= bound`` and the nearest row is the one
 with the greatest value; ties go to the greatest row by all columns.
 
-In a slice the left rows that are *touched* are looked at: the new ones, and of the stored ones
-those that die, whose partner dies, for which a right row was born, or for which from now on none
-will be.  `kernels.nearest.nearest` gives their partners from instant to instant.  A result whose
+A slice examines only the left rows that it *touches*: the new ones, and stored ones that die, whose
+partner dies, that may get a newly born partner, or that can get no other partner from now on.
+`kernels.nearest.nearest` gives their partners from instant to instant.  A result whose
 end is not known when the slice ends gets a holder, and its left row is stored with it until the
 next time it is touched.
 
@@ -201,7 +201,7 @@ class AsofJoinOperator(SlicedOperator):
         return rows, keys.take(code), number, others
 
     def _touched(self, new: Slab | None, told: Ends, since: int, until: int) -> Iterator[_Left]:
-        """Take the stored left rows out whose partner may change in this slice, or no more."""
+        """Take out the stored left rows whose partner may change now, or never again."""
         before, after = self._future(1, since)[0], self._future(1, until)[0]
         for slab in self._left.slabs:
             touched = np.zeros(len(slab), bool)
@@ -301,7 +301,7 @@ class AsofJoinOperator(SlicedOperator):
             )
 
     def _partners(self, slabs: list[Slab], found: Nearest) -> tuple[I64, I64, I64, I64]:
-        """Return number, end, holder and value of each partner; nobody lives for ever."""
+        """Return number, end, holder and value of each partner; having none does not end."""
         size = len(found.row)
         number = np.full(size, _NOBODY, np.int64)
         end = np.full(size, INF, np.int64)

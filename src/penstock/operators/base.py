@@ -56,7 +56,7 @@ class Context:
     time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
     ``settings`` are those in force: none of them may change an answer.  ``tables`` are the ports
     whose rows are those of a static table: they all come in one micro-batch, before the first
-    slice.  ``slowest`` is the least heartbeat of the relations that are kept to be asked.
+    slice.  ``slowest`` is the least heartbeat of the relations that are kept for one-time queries.
     """
 
     state: State
@@ -83,7 +83,7 @@ class Operator(ABC):
     ``rowwise``: a row in, at most one row out, with the same validity.  ``holders`` says whether
     the operator ``makes`` holders of its own, ``passes`` those of its inputs on, makes them only
     where an input has them (``combines``), or has ``none`` on its rows.  ``ends_rows``: it decides
-    when its rows end, so that they need new signs where negative tuples are used.
+    when its rows end; with negative tuples, an operator behind it must number its rows anew.
     """
 
     ports: int = 1

@@ -23,14 +23,15 @@ Told ends are passed on for the rows that share holders with the input.
 Variants [B 5.2].  When one input runs ahead of the other, either its rows wait until the other has
 caught up (*input*), or they are joined with whatever has arrived and the results wait until they
 are final (*output*).  Both give the same rows; the second costs more where a row has many partners,
-and less where it has few.  A join that decides by itself counts rows and results, and the rows
-that were still ahead when the last batch ended: within a batch one port always comes first.
+and less where it has few.  By default (*auto*) the join chooses by how many results its rows had so
+far, and by how many rows were still ahead when the last batch ended.  Inside a batch being ahead
+says nothing, because one port always comes first.
 
 A side is stored only as long as the other one can still bring rows: once a port has reached the
 end of time and nothing of it waits, the rows of the other port pass through without leaving state.
 That is how a stream is joined with a static table, whose rows are written as they come, before
-the first slice, and are only visited from then on (`penstock.runs.table_rows`); those that start
-later become new rows in the slice of their start, like any others.  Of two tables the right one is
+the first slice, and are only read from then on (`penstock.runs.table_rows`); those that start later
+become new rows in the slice of their start, like any others.  Of two tables the right one is
 stored.
 """
 
@@ -59,11 +60,11 @@ from penstock.runs.side import Piece, Side
 from penstock.runs.table_rows import TableRows
 
 _WORTH_JOINING = 1024
-"""Rows ahead of the other input from which a join that decides by itself thinks about it."""
+"""A join that chooses by itself lets results wait only if so many rows were ahead."""
 _REMEMBERED = 1 << 22
-"""Rows after which what was counted counts half."""
+"""After so many rows the counts are halved, so that old rows matter less and less."""
 _TABLE_RUN = 4
-"""So many runs of a table would fill the memory of a join: sorting one needs a few times its size.
+"""A run of a table has at most this fraction of a join's memory: sorting needs several times that.
 """
 
 

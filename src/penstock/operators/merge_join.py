@@ -1,9 +1,10 @@
 """Joins of any number of inputs by merging runs sorted by value, in files [B 3.2, 5.3, 6].
 
-Rows are gathered per input.  When they outgrow the memory, they are sorted by value and written as
-one run per input: a *family*.  Merging families in value order, with one SweepArea per input
-(`penstock.kernels.sweep_areas`), makes the results.  Law: a result is a combination of one row per
-input for which the place and the residual hold, valid while all of them are.
+Rows are gathered per input, not in an inbox, because they may outgrow the memory.  When they do,
+they are sorted by value and written as one run per input: a *family*.  Merging families in value
+order, with one SweepArea per input (`penstock.kernels.sweep_areas`), makes the results.  Law: a
+result is a combination of one row per input for which the place and the residual hold, valid while
+all of them are.
 
 **TPMJ** (`TemporalMergeJoin`), for rows whose ends are known:
 
@@ -160,7 +161,7 @@ class MergeJoin(Operator):
         self._heartbeats = Heartbeats(state, self.ports)
         self._new_rows = state.numbers.get("new", 0)
         self._arrived = state.numbers.get("arrived", 0)
-        """Bytes that came since the last turn."""
+        """Bytes that came since all inputs last moved on."""
         gathered = []
         for port in range(self.ports):
             stored = [rows_of(run.table()) for run in state.runs(f"gathered.{port}")]

@@ -54,9 +54,9 @@ Reach = tuple[int, int, float, float]
 """Inputs a and b, low and high: ``b.high >= a.low + low`` and ``b.low <= a.high + high``."""
 
 _SAMPLE = 64
-"""Rows that try out a step which the chosen orders do not measure."""
+"""Rows that try out a step which no chosen order contains, to measure it."""
 _SELDOM = 8
-"""Slices between two samples of a step, and between two thoughts about the pair."""
+"""Slices between two samples of a step, and between two decisions about the pair."""
 _ULPS = 8 * np.finfo(np.float64).eps
 
 
@@ -219,7 +219,7 @@ class MultiJoinOperator(SlicedOperator):
     # ---- what to do: from measurements
 
     def _think(self, new: Sequence[Piece | None]) -> None:
-        """Count what came, try out steps that were not measured lately, think about the pair."""
+        """Count what came, try out steps that were not measured lately, decide about the pair."""
         orders, state = self._orders, self.context.state
         orders.came([0 if piece is None else len(piece) for piece in new])
         orders.sizes = [float(len(view)) for view in self._views]
@@ -287,8 +287,8 @@ class MultiJoinOperator(SlicedOperator):
     def _anchors(self, pair: tuple[int, int]) -> tuple[int, ...]:
         """Return the inputs of a pair whose intervals, cut with one another, give its order.
 
-        Both, if every other input reaches both in the same way; else one that is reached by all
-        who reach the other.
+        Both, if every other input reaches both in the same way.  Else one of them, if every input
+        that reaches the other reaches it too.
         """
         if self._reaches is None:
             return pair
@@ -336,7 +336,7 @@ class MultiJoinOperator(SlicedOperator):
         return piece
 
     def _pair_piece(self, made: list[Tuples]) -> Piece | None:
-        """Sort pairs as rows of the pair's side; two open holders are the end of it."""
+        """Sort pairs as rows of the pair's side; drop the pair if a row has two open holders."""
         assert self._pair is not None
         if not made:
             return None

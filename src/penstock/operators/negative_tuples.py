@@ -1,14 +1,14 @@
 """Negative tuples: every row comes once when it is born and once more, whole, when it dies.
 
 Port 0 brings a relation by the direct method: rows with ends, or with holders that are told later.
-What leaves knows no end beforehand: a row that lives for ever passes as it is; any other is born
-with ``end == INF`` and a holder that no other row of the plan has, and dies as a row of a ``minus``
-batch with the same values, start and holder, and its end.  So the rows that are alive must be kept
-here until they die, with all their values, and all that stands above works twice for each of them
-[C 1, E 4.6.4].
+No row that leaves tells its end beforehand: a row that lives for ever passes as it is; any other is
+born with ``end == INF`` and a holder that no other row of the plan has, and dies as a row of a
+``minus`` batch with the same values, start and holder, and its end.  So the rows that are alive
+must be kept here until they die, with all their values, and every operator above works twice for
+each of them [C 1, E 4.6.4].
 
-When the input is over, rows that are still alive are said to end at ``INF``: whoever waits for the
-end of a row to hand it on whole (`penstock.operators.output`) then knows that there is none.
+When the input is over, rows that are still alive are sent again with the end ``INF``, so that an
+output that waits for the ends of rows (`penstock.operators.output`) knows that they have none.
 """
 
 from __future__ import annotations

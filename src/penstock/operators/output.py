@@ -14,8 +14,8 @@
   of them can be asked about one instant together.
 
 The first two cost what they emit; the log and the delta keep the mortal rows by their ends, the
-view and the kept relation all rows (`penstock.runs.kept`).  Negative tuples bring every row back
-when it dies: then only the last two keep any.
+view and the kept relation all rows (`penstock.runs.kept`).  With negative tuples every row comes
+back when it dies, so only the view and the kept relation keep any.
 """
 
 from __future__ import annotations

@@ -415,7 +415,7 @@ def _put_back(values: I64, order: I64) -> I64:
 class _Stretches:
     """Waiting units of groups: ``count`` of them from ``unit`` on, with holders from ``holder`` on.
 
-    ``bound`` is the time from which on none of their rows is valid, told or not.
+    From the time ``bound`` on, none of their rows is valid, whether they are told or not.
     """
 
     keys: Keys
@@ -443,7 +443,7 @@ class _Stretches:
         return pa.table(dict(zip(names, arrays, strict=True)))
 
     def stats(self) -> dict[str, int]:
-        """Return how many units there are, and the time from which on none is needed."""
+        """Return how many units there are, and until when any of them is needed."""
         return {"left": int(self.count.sum()), "bound": int(self.bound.max(initial=-INF))}
 
     def take(self, mask: Mask) -> _Stretches:

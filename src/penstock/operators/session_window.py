@@ -8,7 +8,7 @@ less than G later (``last + G <= until``).
 * ``sessions`` maps the groups with an open session to its last time and holder;
 * ``alarms`` holds, for every slice that moved a session on, the time at which it ends if nothing
   else comes.  An alarm that rings below the heartbeat is true if the session's last time is still
-  the one it was set for; otherwise a later alarm stands for it.
+  the one it was set for; otherwise the session went on, and has a later alarm.
 
 So the cost of a slice follows its rows and the sessions that end in it, not the sessions that are
 open. A told end must be below ``until``: a session with ``last + G == until`` is over, but told
@@ -155,7 +155,7 @@ class SessionWindowOperator(SlicedOperator):
     def _ring(self, groups: _Groups, until: int) -> Ends:
         """Set new alarms, tell the sessions whose alarm rings and is still true; write the state.
 
-        Groups of the slice have been seen to: if an alarm of theirs rings now, it is not true.
+        Groups with rows in the slice went on or were told already: their old alarms are not true.
         """
         rung = self._alarms.turn(groups.alarms, Ends(), until)
         keys = Keys(to_numpy(rung.columns[0]), to_numpy(rung.columns[1]))

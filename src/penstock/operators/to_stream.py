@@ -5,14 +5,15 @@
   only the hashes of live rows, DSTREAM their values; rows that never die are not kept, and none
   where negative tuples bring them back when they die.
 * RSTREAM with pulses: the snapshot at each pulse.  The pulses of a row are an arithmetic
-  progression, so nothing is enumerated but the output.  Pulses that two series share count once.
+  progression, so only the output is enumerated.  Pulses that two series share count once.
 * RSTREAM without pulses: the snapshot at each instant whose net change is not empty.
 
 Every element leaves with start = its time and end = ``INF``.  RSTREAM is expanded in blocks of
 ``context.block`` rows.  A relation may last for ever, its snapshots at pulses cannot: when the
 input is over (``until == INF``), pulses stop with the largest time of the data (``context.now``) or
-the last change, whichever is later.  They do not begin before the first change that is not "since
-ever".  Changes are net changes, so nothing depends on where intervals or batches are cut.
+the last change, whichever is later.  They begin with the first change after ``MIN_TIME``, at which
+the rows of tables start.  Changes are net changes, so nothing depends on where intervals or
+batches are cut.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ best rows of each; a row enters where it is in a list but not in the one before,
 it is the other way round.  Between the two it is one row of the output.  A row that is among the k
 best when the slice ends is open and carries a holder.
 
-The state holds the candidates: the rows alive, without those that have k better ones, with known
-ends, that live at least as long (`kernels.sweep.skyband`).  Each has a column more, the holder
-under which it is in the output, or 0."""
+The state holds the candidates: the live rows, except those for which k better rows with known ends
+live at least as long (`kernels.sweep.skyband`).  One more column has the holder of the row in the
+output, or 0 if it is not there.
+"""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class UnmatchedOperator(SlicedOperator):
         self._values.put(_keys(numbers[some]), values)
 
     def _forget(self, numbers: I64, codes: Sequence[I64]) -> None:
-        """Remove the rows that died, but for those that were never written."""
+        """Remove the rows that died, except those that were never written."""
         old = np.ones(len(numbers), bool)
         old[codes[0]] = False
         gone = codes[2][old[codes[2]]]
