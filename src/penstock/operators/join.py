@@ -64,8 +64,7 @@ _WORTH_JOINING = 1024
 _REMEMBERED = 1 << 22
 """After so many rows the counts are halved, so that old rows matter less and less."""
 _TABLE_RUN = 4
-"""A run of a table has at most this fraction of a join's memory: sorting needs several times that.
-"""
+"""How many runs of a table fit into a join's memory: sorting one needs more than its own size."""
 
 
 class JoinOperator(SlicedOperator):
