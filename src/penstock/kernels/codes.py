@@ -2,7 +2,7 @@
 
 A side of a join is kept sorted by code.  A row that probes the other side gets, for every *strip*,
 one range of codes; the ranges of different strips never overlap, so no candidate comes twice.
-Every partner is in one of them; what else is in them is sorted out by the whole condition.
+Every partner is in one of them; the whole condition discards what else is in them.
 
 * `Band`: the code is the number itself, as an integer in the same order; one strip.
 * `Overlap`: intervals are put into classes by length, powers of two.  The code is the class, then

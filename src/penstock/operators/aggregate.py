@@ -12,11 +12,11 @@ Neighbouring steps with equal results are joined, also across slices: the first 
 the one before the slice, whose results follow from the state.  The last row of a group is open:
 its holder is told in the slice in which the result changes.
 
-Of a live row only its key's hash and its arguments are kept (`Lifetimes`); nothing of it where
-negative tuples bring it back when it dies.  With ``panes``, rows
-of one group, start and end, as windows with SLIDE make them, are first added up to one partial
-row, whose exact digits, counts and extremes stand in the place of values.  Results are the same
-bits."""
+Of a live row only its key's hash and its arguments are kept (`Lifetimes`).  With negative tuples
+nothing of it is, because the row comes back whole when it dies.  With ``panes``, rows of one group,
+start and end, as windows with SLIDE make them, are first added up to one partial row, which has
+exact digits, counts and extremes instead of values.  The results have the same bits.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.measures import Extreme, Measure, numbers, result, validity
 from penstock.kernels.steps import group_starts
 from penstock.kernels.sweep import NONE, ordered, ordered_type, range_minimum, ranks
-from penstock.model import I64, INF, Batch, Deaths, Ends, Mask, to_mask, to_numpy
+from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.extremes import Extremes
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
@@ -65,8 +66,7 @@ class _Work:
     old: tuple[pa.Array, ...]
     steps: Steps
     sign: I64
-    since: int
-    until: int
+    slice: Slice
 
     def column(self, place: int) -> tuple[pa.Array, pa.Array]:
         """Return a column of the births and of the deaths."""
@@ -202,23 +202,21 @@ class AggregateOperator(SlicedOperator):
         for values in self._values.values():
             values.save()
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        batch, told = rows[0], ends[0]
-        if isinstance(told, Deaths):
-            batch, new = Batch.concat([batch, told.died()]), len(batch)
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        batch, told, brought = slice.rows[0], slice.ends[0], slice.deaths(0)
+        if brought is not None:
+            batch, new = Batch.concat([batch, brought.died()]), len(batch)
         else:
             batch = without_ghosts(batch, told)
         columns = [evaluate(k, batch.columns, len(batch)) for k in self._keys]
         code, keys, values = group_codes(columns, len(batch))
         births, code = self._stored(batch, code, keys)
-        if isinstance(told, Deaths):
+        if brought is not None:
             births, deaths = births.slice(0, new), births.slice(new, len(births))
             death_group, code = code[new:], code[:new]
             old = deaths.slice(0, 0)
         else:
-            old, own, end = self._live.turn_apart(births, told, until)
+            old, own, end = self._live.turn_apart(births, told, slice.until)
             died, death_group = births.take(own), code[own]
             deaths = Batch.concat([old, Batch(died.columns, died.start, end, died.holder)])
         if len(births) + len(deaths) == 0:
@@ -241,7 +239,7 @@ class AggregateOperator(SlicedOperator):
         sign[steps.first[steps.begin]] = 0
         found, before = self._groups.get(groups)
         work = _Work(
-            births, deaths, birth_code, death_code, groups, found, before, steps, sign, since, until
+            births, deaths, birth_code, death_code, groups, found, before, steps, sign, slice
         )
         source = np.arange(count)
         source[new_code] = count + np.arange(len(keys))
@@ -317,7 +315,9 @@ class AggregateOperator(SlicedOperator):
         rows = work.running(change, old_rows)
         lasting = np.ones(len(work.births), bool)
         if self._extreme:
-            lasting = np.minimum(work.births.end, told.lookup(work.births.holder)) >= work.until
+            lasting = (
+                np.minimum(work.births.end, told.lookup(work.births.holder)) >= work.slice.until
+            )
         parts = [self._parts(i, work, lasting, old_rows, rows) for i in range(len(self._measures))]
         results = []
         for call, index in zip(self._aggregates, self._measure_of, strict=True):
@@ -448,7 +448,7 @@ class AggregateOperator(SlicedOperator):
         return work.running(delta[work.steps.order], integers(work.old[measure.held["distinct"]]))
 
     def _sweep(self, index: int, largest: bool, work: _Work, lasting: Mask) -> Extreme:
-        """Return the extreme at every step, and write down what can be one later.
+        """Return the extreme at every step, and store the values that may become extremes later.
 
         ``lasting`` births outlive the slice; all other births are among the deaths as well.
         """
@@ -463,10 +463,10 @@ class AggregateOperator(SlicedOperator):
         births, deaths = births.take(pa.array(stay)), deaths.take(pa.array(leave))
         birth_code, death_code = work.birth_code[stay], work.death_code[leave]
         started = work.deaths.start[leave]
-        fresh = started >= work.since
+        fresh = started >= work.slice.since
         went = np.flatnonzero(to_mask(work.deaths.columns[-1])[leave] & ~fresh)
         store.change_open(work.keys.take(death_code[went]), deaths.take(pa.array(went)), -1)
-        owner, best = store.best(work.keys, work.until)
+        owner, best = store.best(work.keys, work.slice.until)
         values = pa.concat_arrays([births, deaths, best])
         rank = ranks(values, largest)
         event = steps.step_of_events()

@@ -4,9 +4,9 @@ Every left row has a *bound* and every right row a *value*, integers made of the
 expressions so that ``left OPERATOR right`` is ``value <= bound`` and the nearest row is the one
 with the greatest value; ties go to the greatest row by all columns.
 
-In a slice the left rows that are *touched* are looked at: the new ones, and of the stored ones
-those that die, whose partner dies, for which a right row was born, or for which from now on none
-will be.  `kernels.nearest.nearest` gives their partners from instant to instant.  A result whose
+A slice examines only the left rows that it *touches*: the new ones, and stored ones that die, whose
+partner dies, that may get a newly born partner, or that can get no other partner from now on.
+`kernels.nearest.nearest` gives their partners from instant to instant.  A result whose
 end is not known when the slice ends gets a holder, and its left row is stored with it until the
 next time it is touched.
 
@@ -44,6 +44,7 @@ from penstock.kernels.steps import group_starts, ranges
 from penstock.kernels.sweep import ordered, ordered_type
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, one_array, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.asof_side import Slab, Stock
 
 _NOBODY = -1
@@ -152,16 +153,15 @@ class AsofJoinOperator(SlicedOperator):
         self._left.save()
         self._right.save()
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        if len(ends[0]):
-            yield ends[0]  # of the results that share the holder of their left row
-        told = Ends.concat(ends)
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        since, until = slice.since, slice.until
+        if len(slice.ends[0]):
+            yield slice.ends[0]  # of the results that share the holder of their left row
+        told = Ends.concat(slice.ends)
         self._right.hear(told)
-        born, keys, value, _ = self._compared(1, rows[1], told)
+        born, keys, value, _ = self._compared(1, slice.rows[1], told)
         new = self._right.sort(born, keys, value)
-        fresh, keys, bound, alone = self._compared(0, rows[0], told)
+        fresh, keys, bound, alone = self._compared(0, slice.rows[0], told)
         if self._keeps_all and len(alone):
             nothing = [pa.nulls(len(alone), t) for t in self.input_types[1]]
             yield alone.with_columns((*alone.columns, *nothing))
@@ -201,7 +201,7 @@ class AsofJoinOperator(SlicedOperator):
         return rows, keys.take(code), number, others
 
     def _touched(self, new: Slab | None, told: Ends, since: int, until: int) -> Iterator[_Left]:
-        """Take the stored left rows out whose partner may change in this slice, or no more."""
+        """Take out the stored left rows whose partner may change now, or never again."""
         before, after = self._future(1, since)[0], self._future(1, until)[0]
         for slab in self._left.slabs:
             touched = np.zeros(len(slab), bool)
@@ -301,7 +301,7 @@ class AsofJoinOperator(SlicedOperator):
             )
 
     def _partners(self, slabs: list[Slab], found: Nearest) -> tuple[I64, I64, I64, I64]:
-        """Return number, end, holder and value of each partner; nobody lives for ever."""
+        """Return number, end, holder and value of each partner; having none does not end."""
         size = len(found.row)
         number = np.full(size, _NOBODY, np.int64)
         end = np.full(size, INF, np.int64)
@@ -376,16 +376,12 @@ class AsofJoinOperator(SlicedOperator):
             return useful(slab.keys, slab.numbers("_value"), slab.end, sure, least, greatest)
 
         self._right.turn(new, until, wanted)
-        if self._exhausted(0) and len(self._left) == 0:
+        if self.inbox.exhausted(0) and len(self._left) == 0:
             self._right.clear()
-
-    def _exhausted(self, port: int) -> bool:
-        """Whether a port can bring no more rows."""
-        return self._beats[port] == INF and not self._rows[port]
 
     def _future(self, port: int, until: int) -> tuple[int, int]:
         """Return bounds of what is compared in the rows that are still to come."""
-        if self._exhausted(port):
+        if self.inbox.exhausted(port):
             return INF, MIN_TIME
         lag = self._lags[port]
         if lag is None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.model import I64, Batch, Ends
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.value_counts import Bags
 
 
@@ -29,10 +30,9 @@ class DistinctOperator(SlicedOperator):
             self.context.state, self.input_types[0], 1, True, False, self.context.merging
         )
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        yield from self._bags.turn(rows, ends, until, _once, self.context.new_holders)
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        holders = self.context.new_holders
+        yield from self._bags.turn(slice.rows, slice.ends, slice.until, _once, holders)
 
     def save(self) -> None:
         self._bags.save()

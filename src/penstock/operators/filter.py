@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from penstock.expr.arrow import evaluate_mask
 from penstock.expr.nodes import Expr
@@ -20,9 +20,6 @@ class FilterOperator(Operator):
     def __init__(self, predicate: Expr) -> None:
         self.predicate = predicate
 
-    def receive(self, port: int, message: Message) -> Iterator[Message]:
-        if isinstance(message, Batch):
-            message = message.take(evaluate_mask(self.predicate, message.columns, len(message)))
-            if len(message) == 0:
-                return
-        yield message
+    def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
+        kept = rows.take(evaluate_mask(self.predicate, rows.columns, len(rows)))
+        return (kept,) if len(kept) else ()

@@ -23,20 +23,21 @@ Told ends are passed on for the rows that share holders with the input.
 Variants [B 5.2].  When one input runs ahead of the other, either its rows wait until the other has
 caught up (*input*), or they are joined with whatever has arrived and the results wait until they
 are final (*output*).  Both give the same rows; the second costs more where a row has many partners,
-and less where it has few.  A join that decides by itself counts rows and results, and the rows
-that were still ahead when the last batch ended: within a batch one port always comes first.
+and less where it has few.  By default (*auto*) the join chooses by how many results its rows had so
+far, and by how many rows were still ahead when the last batch ended.  Inside a batch being ahead
+says nothing, because one port always comes first.
 
 A side is stored only as long as the other one can still bring rows: once a port has reached the
 end of time and nothing of it waits, the rows of the other port pass through without leaving state.
 That is how a stream is joined with a static table, whose rows are written as they come, before
-the first slice, and are only visited from then on (`penstock.runs.table_rows`); those that start
-later become new rows in the slice of their start, like any others.  Of two tables the right one is
+the first slice, and are only read from then on (`penstock.runs.table_rows`); those that start later
+become new rows in the slice of their start, like any others.  Of two tables the right one is
 stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,7 @@ from penstock.kernels.layouts import layout_of
 from penstock.kernels.sorting import order_of_numbers
 from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array
 from penstock.operators.base import SlicedOperator, with_keys
+from penstock.operators.inbox import Slice
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
@@ -58,12 +60,11 @@ from penstock.runs.side import Piece, Side
 from penstock.runs.table_rows import TableRows
 
 _WORTH_JOINING = 1024
-"""Rows ahead of the other input from which a join that decides by itself thinks about it."""
+"""A join that chooses by itself lets results wait only if so many rows were ahead."""
 _REMEMBERED = 1 << 22
-"""Rows after which what was counted counts half."""
+"""After so many rows the counts are halved, so that old rows matter less and less."""
 _TABLE_RUN = 4
-"""So many runs of a table would fill the memory of a join: sorting one needs a few times its size.
-"""
+"""How many runs of a table fit into a join's memory: sorting one needs more than its own size."""
 
 
 class JoinOperator(SlicedOperator):
@@ -124,32 +125,26 @@ class JoinOperator(SlicedOperator):
         for shelf in (*self._sides, self._children, self._pending):
             shelf.save()
 
-    def receive(self, port: int, message: Message) -> Iterator[Message]:
-        if port == self._static and isinstance(message, Batch):
-            self._table.add(message)
+    def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
+        if port == self._static:
+            self._table.add(rows)
+            return ()
+        if not rows.minus:
+            self._arrived.append(rows.start)
+        return super().on_rows(port, rows)
+
+    def on_progress(self, port: int, time: int) -> Iterable[Message]:
+        self._table.flush()
+        if not self._on_arrival():
+            yield from super().on_progress(port, time)
             return
-        if isinstance(message, Batch) and not message.minus:
-            self._arrived.append(message.start)
-        if isinstance(message, Heartbeat):
-            self._table.flush()
-        if not isinstance(message, Heartbeat) or not self._on_arrival():
-            yield from super().receive(port, message)
-            return
-        self._beats[port] = max(self._beats[port], message.time)
-        until = max(min(self._beats), self.since)
-        rows, ends = [], []
-        for p in range(self.ports):
-            rows.append(Batch.concat(self._rows[p] or [Batch.empty(self.input_types[p])]))
-            told, later = Ends.concat(self._ends[p]).split(until)
-            ends.append(told)
-            self._rows[p] = []
-            self._ends[p] = [later] if len(later) else []
-            self._changed[p] = True
-        if any(len(some) for some in rows):
+        until = self.inbox.progress(port, time)
+        slice = self.inbox.take(until, ahead=True)
+        if any(slice.parts):
             for side in self._sides:
                 side.mix()
-        yield from self.slice(rows, ends, self.since, until)
-        self.since = until
+        yield from self.slice(slice)
+        self.inbox.since = until
         yield Heartbeat(until)
 
     def _on_arrival(self) -> bool:
@@ -169,16 +164,14 @@ class JoinOperator(SlicedOperator):
         fade = 2 if rows > _REMEMBERED else 1
         numbers["rows"], numbers["results"] = rows // fade, results // fade
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        told = Ends.concat(ends)
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        told, until = Ends.concat(slice.ends), slice.until
         inherited = self._children.hear(told)
         everything = Ends.concat([told, inherited])
         if len(told):
             yield everything
         yield from self._pending.release(everything, until, self.context.block)
-        new = [self._sorted(port, rows[port], told) for port in (0, 1)]
+        new = [self._sorted(port, rows, told) for port, rows in enumerate(slice.rows)]
         made = 0
         for results in self._pairs(new[0], new[1], told, until):
             made += len(results)
@@ -188,7 +181,7 @@ class JoinOperator(SlicedOperator):
                 results = results.take(final)
             if len(results):
                 yield results
-        self._count(sum(len(some) for some in rows), made)
+        self._count(sum(map(len, slice.rows)), made)
         if until == INF:
             self._children.clear()
         self._children.turn(until)
@@ -220,8 +213,7 @@ class JoinOperator(SlicedOperator):
 
     def _exhausted(self, port: int) -> bool:
         """Whether a port can bring no more rows."""
-        waiting = self._rows[port] or (port == self._static and len(self._table))
-        return self._beats[port] == INF and not waiting
+        return self.inbox.exhausted(port) and not (port == self._static and len(self._table))
 
     def _store(self, rows: Batch) -> None:
         """Store rows of a table that were always valid."""

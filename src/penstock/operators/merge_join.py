@@ -1,9 +1,10 @@
 """Joins of any number of inputs by merging runs sorted by value, in files [B 3.2, 5.3, 6].
 
-Rows are gathered per input.  When they outgrow the memory, they are sorted by value and written as
-one run per input: a *family*.  Merging families in value order, with one SweepArea per input
-(`penstock.kernels.sweep_areas`), makes the results.  Law: a result is a combination of one row per
-input for which the place and the residual hold, valid while all of them are.
+Rows are gathered per input, not in an inbox, because they may outgrow the memory.  When they do,
+they are sorted by value and written as one run per input: a *family*.  Merging families in value
+order, with one SweepArea per input (`penstock.kernels.sweep_areas`), makes the results.  Law: a
+result is a combination of one row per input for which the place and the residual hold, valid while
+all of them are.
 
 **TPMJ** (`TemporalMergeJoin`), for rows whose ends are known:
 
@@ -56,6 +57,7 @@ from penstock.kernels.sweep_areas import (
 )
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message, one_array
 from penstock.operators.base import Context, Operator
+from penstock.operators.inbox import Heartbeats
 from penstock.runs.merging import Merging
 from penstock.runs.paged import (
     PAGE,
@@ -156,10 +158,10 @@ class MergeJoin(Operator):
         share = self._budget.reading // (self._fan_in * self.ports)
         self._block = max(PAGE, min(_LARGEST_BLOCK, share))
         self.since = state.numbers.get("since", MIN_TIME)
-        self._beats = [state.numbers.get(f"heartbeat.{p}", MIN_TIME) for p in range(self.ports)]
+        self._heartbeats = Heartbeats(state, self.ports)
         self._new_rows = state.numbers.get("new", 0)
         self._arrived = state.numbers.get("arrived", 0)
-        """Bytes that came since the last turn."""
+        """Bytes that came since all inputs last moved on."""
         gathered = []
         for port in range(self.ports):
             stored = [rows_of(run.table()) for run in state.runs(f"gathered.{port}")]
@@ -185,20 +187,17 @@ class MergeJoin(Operator):
         self._gathered = [[rows] if rows is not None and len(rows) else [] for rows in some]
         self.held = sum(size_of(rows) for some in self._gathered for rows in some)
 
-    def receive(self, port: int, message: Message) -> Iterator[Message]:
-        if isinstance(message, Ends):
-            raise InternalError("a join by merging must have inputs whose ends are known at birth")
-        if isinstance(message, Batch):
-            yield from self._take(port, message)
-            return
-        before = min(self._beats)
-        self._beats[port] = max(self._beats[port], message.time)
-        if min(self._beats) > before:
-            yield from self._turn(min(self._beats))
+    def on_ends(self, port: int, ends: Ends) -> Iterator[Message]:
+        raise InternalError("a join by merging must have inputs whose ends are known at birth")
+
+    def on_progress(self, port: int, time: int) -> Iterator[Message]:
+        before, until = self._heartbeats.least, self._heartbeats.hear(port, time)
+        if until > before:
+            yield from self._turn(until)
             self._arrived = 0
         yield Heartbeat(self.since)
 
-    def _take(self, port: int, rows: Batch) -> Iterator[Message]:
+    def on_rows(self, port: int, rows: Batch) -> Iterator[Message]:
         if rows.holder.any():
             raise InternalError("a join by merging must have rows without holders")
         rows = Batch.of(rows.columns, rows.start, rows.end).drop_ghosts()
@@ -231,9 +230,9 @@ class MergeJoin(Operator):
     def close(self) -> None:
         state = self.context.state
         state.numbers |= {"since": self.since, "new": self._new_rows, "arrived": self._arrived}
+        self._heartbeats.save()
         for port in range(self.ports):
             name = f"gathered.{port}"
-            state.numbers[f"heartbeat.{port}"] = self._beats[port]
             fresh = self._gathered[port] if self._rewritten else self._unsaved[port]
             if self._rewritten:
                 state.drop(name)
@@ -347,7 +346,7 @@ class TemporalMergeJoin(MergeJoin):
 
     def _full(self) -> Iterator[Message]:
         blocks = [self._sorted(p, rows, _STORED) for p, rows in enumerate(self._gathered)]
-        self._families.append(self._write_gathered(blocks, min(self._beats)))
+        self._families.append(self._write_gathered(blocks, self._heartbeats.least))
         if self._eager():
             return
         yield from self._grow()

@@ -43,6 +43,7 @@ from penstock.kernels.layouts import layout_of
 from penstock.kernels.probe_orders import Orders, mask_of
 from penstock.model import I64, INF, Batch, Ends, one_array
 from penstock.operators.base import SlicedOperator, with_keys
+from penstock.operators.inbox import Slice
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
@@ -53,9 +54,9 @@ Reach = tuple[int, int, float, float]
 """Inputs a and b, low and high: ``b.high >= a.low + low`` and ``b.low <= a.high + high``."""
 
 _SAMPLE = 64
-"""Rows that try out a step which the chosen orders do not measure."""
+"""Rows that try out a step which no chosen order contains, to measure it."""
 _SELDOM = 8
-"""Slices between two samples of a step, and between two thoughts about the pair."""
+"""Slices between two samples of a step, and between two decisions about the pair."""
 _ULPS = 8 * np.finfo(np.float64).eps
 
 
@@ -144,17 +145,15 @@ class MultiJoinOperator(SlicedOperator):
 
     # ---- one slice
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        told = Ends.concat(ends)
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        told, until = Ends.concat(slice.ends), slice.until
         heard = told
         for children in self._children:
             heard = Ends.concat([heard, children.hear(heard)])
         if len(told):
             yield heard
         self._told, self._until = told, until
-        new = [self._sorted(port, rows[port]) for port in range(self.ports)]
+        new = [self._sorted(port, rows) for port, rows in enumerate(slice.rows)]
         self._views = [
             Rows(side.pieces, piece) for side, piece in zip(self._sides, new, strict=True)
         ]
@@ -198,7 +197,7 @@ class MultiJoinOperator(SlicedOperator):
             if until == INF:
                 children.clear()
             children.turn(until)
-        live = [p for p in range(self.ports) if not self._exhausted(p)]
+        live = [p for p in range(self.ports) if not self.inbox.exhausted(p)]
         for port, side in enumerate(self._sides):
             if until == INF or not set(live) - {port}:
                 side.clear()
@@ -210,10 +209,6 @@ class MultiJoinOperator(SlicedOperator):
             else:
                 self._pair_side.turn(new_pair, told, until)
 
-    def _exhausted(self, port: int) -> bool:
-        """Whether a port can bring no more rows."""
-        return self._beats[port] == INF and not self._rows[port]
-
     def _sorted(self, port: int, rows: Batch) -> Piece | None:
         """Return the new rows that can meet anything, with what was told about them applied."""
         end, holder = applied(self._told, rows.end, rows.holder)
@@ -224,7 +219,7 @@ class MultiJoinOperator(SlicedOperator):
     # ---- what to do: from measurements
 
     def _think(self, new: Sequence[Piece | None]) -> None:
-        """Count what came, try out steps that were not measured lately, think about the pair."""
+        """Count what came, try out steps that were not measured lately, decide about the pair."""
         orders, state = self._orders, self.context.state
         orders.came([0 if piece is None else len(piece) for piece in new])
         orders.sizes = [float(len(view)) for view in self._views]
@@ -292,8 +287,8 @@ class MultiJoinOperator(SlicedOperator):
     def _anchors(self, pair: tuple[int, int]) -> tuple[int, ...]:
         """Return the inputs of a pair whose intervals, cut with one another, give its order.
 
-        Both, if every other input reaches both in the same way; else one that is reached by all
-        who reach the other.
+        Both, if every other input reaches both in the same way.  Else one of them, if every input
+        that reaches the other reaches it too.
         """
         if self._reaches is None:
             return pair
@@ -341,7 +336,7 @@ class MultiJoinOperator(SlicedOperator):
         return piece
 
     def _pair_piece(self, made: list[Tuples]) -> Piece | None:
-        """Sort pairs as rows of the pair's side; two open holders are the end of it."""
+        """Sort pairs as rows of the pair's side; drop the pair if a row has two open holders."""
         assert self._pair is not None
         if not made:
             return None

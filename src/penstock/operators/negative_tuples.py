@@ -1,14 +1,14 @@
 """Negative tuples: every row comes once when it is born and once more, whole, when it dies.
 
 Port 0 brings a relation by the direct method: rows with ends, or with holders that are told later.
-What leaves knows no end beforehand: a row that lives for ever passes as it is; any other is born
-with ``end == INF`` and a holder that no other row of the plan has, and dies as a row of a ``minus``
-batch with the same values, start and holder, and its end.  So the rows that are alive must be kept
-here until they die, with all their values, and all that stands above works twice for each of them
-[C 1, E 4.6.4].
+No row that leaves tells its end beforehand: a row that lives for ever passes as it is; any other is
+born with ``end == INF`` and a holder that no other row of the plan has, and dies as a row of a
+``minus`` batch with the same values, start and holder, and its end.  So the rows that are alive
+must be kept here until they die, with all their values, and every operator above works twice for
+each of them [C 1, E 4.6.4].
 
-When the input is over, rows that are still alive are said to end at ``INF``: whoever waits for the
-end of a row to hand it on whole (`penstock.operators.output`) then knows that there is none.
+When the input is over, rows that are still alive are sent again with the end ``INF``, so that an
+output that waits for the ends of rows (`penstock.operators.output`) knows that they have none.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.kernels.changes import without_ghosts
 from penstock.model import INF, Batch, Ends, to_numpy
 from penstock.operators.base import SlicedOperator, few
+from penstock.operators.inbox import Slice
 from penstock.runs.lifetimes import Lifetimes
 
 
@@ -41,12 +42,10 @@ class SignsOperator(SlicedOperator):
     def save(self) -> None:
         self._lives.save()
 
-    def work(
-        self, parts: list[list[Batch]], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         numbered = []
-        for rows in few(parts[0]):
-            born = without_ghosts(rows, ends[0])
+        for rows in few(slice.parts[0]):
+            born = without_ghosts(rows, slice.ends[0])
             if len(born) == 0:
                 continue
             mortal = (born.end < INF) | (born.holder != 0)
@@ -58,17 +57,12 @@ class SignsOperator(SlicedOperator):
             yield Batch(born.columns, born.start, np.full(len(born), INF, np.int64), number)
             kept = Batch((*born.columns, pa.array(number)), born.start, born.end, born.holder)
             numbered.append(kept.take(mortal))
-        for rows in self._lives.turn_parts(numbered, ends[0], until):
+        for rows in self._lives.turn_parts(numbered, slice.ends[0], slice.until):
             yield _negative(rows)
-        if until == INF:
+        if slice.until == INF:
             alive = self._lives.live()
             if len(alive):
                 yield _negative(alive)
-
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        yield from self.work([[some] for some in rows], ends, since, until)
 
 
 def _negative(rows: Batch) -> Batch:

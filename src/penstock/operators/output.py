@@ -14,8 +14,8 @@
   of them can be asked about one instant together.
 
 The first two cost what they emit; the log and the delta keep the mortal rows by their ends, the
-view and the kept relation all rows (`penstock.runs.kept`).  Negative tuples bring every row back
-when it dies: then only the last two keep any.
+view and the kept relation all rows (`penstock.runs.kept`).  With negative tuples every row comes
+back when it dies, so only the view and the kept relation keep any.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ import pyarrow as pa
 
 from penstock.errors import InternalError
 from penstock.kernels.changes import lasting, net_changes, without_ghosts
-from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends
+from penstock.model import I64, INF, MIN_TIME, Batch, Ends
 from penstock.operators.base import SlicedOperator, few
+from penstock.operators.inbox import Slice
 from penstock.runs.kept import Kept
 from penstock.runs.lifetimes import Lifetimes
 
@@ -81,36 +82,31 @@ class OutputOperator(SlicedOperator):
         elif self.mode != "stream":
             self._lives.save()
 
-    def work(
-        self, parts: list[list[Batch]], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         if self.mode == "intervals":
-            yield from self._intervals(parts[0], ends[0], until)
-        else:
-            yield from super().work(parts, ends, since, until)
-
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        if self.mode == "stream":
-            if len(rows[0]):
-                yield _timed(rows[0], rows[0].start)
+            yield from self._intervals(slice)
             return
-        born = without_ghosts(rows[0], ends[0])
+        rows = slice.rows[0]
+        if self.mode == "stream":
+            if len(rows):
+                yield _timed(rows, rows.start)
+            return
+        born = without_ghosts(rows, slice.ends[0])
         if self.mode == "log":
-            changes = self._changes(born, ends[0], until)
+            changes = self._changes(born, slice)
             if len(changes):
                 yield changes
         elif self.mode == "view":
-            yield from self._view(born, ends[0], since, until)
+            yield from self._view(born, slice)
         elif self.mode == "delta":
-            yield from self._delta(born, ends[0], since, until)
+            yield from self._delta(born, slice)
         else:
-            self._hold(born, ends[0], until)
+            self._hold(born, slice)
 
-    def _intervals(self, born: list[Batch], ends: Ends, until: int) -> Iterator[Batch]:
+    def _intervals(self, slice: Slice) -> Iterator[Batch]:
+        """Yield the rows whose ends are known now, those that came in this slice and older ones."""
         ready, waiting = [], []
-        for rows in born:
+        for rows in slice.parts[0]:
             held = rows.holder != 0
             if held.all():
                 waiting.append(rows)
@@ -119,63 +115,67 @@ class OutputOperator(SlicedOperator):
                 waiting.append(rows.take(held))
                 rows = rows.take(~held)
             ready.append(rows.drop_ghosts())
-        if isinstance(ends, Deaths):
-            ready += ends.parts
+        brought = slice.deaths(0)
+        if brought is not None:
+            ready += brought.parts
         else:
-            ready += self._lives.turn_parts(few(waiting), ends, until)
-            if until == INF:
+            ready += self._lives.turn_parts(few(waiting), slice.ends[0], slice.until)
+            if slice.until == INF:
                 ready.append(self._lives.live())
         for rows in few([some for some in ready if len(some)]):
             yield Batch(rows.columns, rows.start, rows.end, np.zeros(len(rows), np.int64))
 
-    def _changes(self, born: Batch, ends: Ends, until: int) -> Batch:
+    def _changes(self, born: Batch, slice: Slice) -> Batch:
         """Return births and deaths at their times, with their sign as the last column."""
-        died = self._died(born, ends, until)
+        brought = slice.deaths(0)
+        if brought is not None:
+            died = brought.died()
+        else:
+            died = self._lives.turn(born, slice.ends[0], slice.until)
         birth, death = net_changes(born, died)
         born, died = born.take(birth), died.take(death)
         changes = Batch.concat([_timed(born, born.start), _timed(died, died.end)])
         sign = np.repeat(np.array([1, -1], np.int8), (len(born), len(died)))
         return changes.with_columns((*changes.columns, pa.array(sign)))
 
-    def _died(self, born: Batch, ends: Ends, until: int) -> Batch:
-        return ends.died() if isinstance(ends, Deaths) else self._lives.turn(born, ends, until)
-
-    def _view(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
-        moves = self._moves(since, until)
+    def _view(self, born: Batch, slice: Slice) -> Iterator[Batch]:
+        """Yield the snapshot at the instant that the view shows now, if that has moved on."""
+        moves = self._moves(slice)
         self.context.state.numbers["newest"] = self.context.now
-        self._kept.turn(born, ends, until, self.as_of)
+        self._kept.turn(born, slice.ends[0], slice.until, self.as_of)
         if moves:
             shown = self._kept.snapshot(self.as_of)
             yield _timed(shown, shown.start)
 
-    def _hold(self, born: Batch, ends: Ends, until: int) -> None:
+    def _hold(self, born: Batch, slice: Slice) -> None:
+        """Keep the rows, and let go of those that no question can be about any more."""
         now, slowest = self.context.now, self.context.slowest
         self.context.state.numbers["newest"] = now
-        last = min(until, slowest) - 1
+        last = min(slice.until, slowest) - 1
         low = min(last, now) - self._keep if self._keep < INF else MIN_TIME
-        self._kept.turn(born, ends, until, max(low, MIN_TIME))
+        self._kept.turn(born, slice.ends[0], slice.until, max(low, MIN_TIME))
 
-    def _delta(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
-        """Changes above the instant that is shown wait for their turn."""
+    def _delta(self, born: Batch, slice: Slice) -> Iterator[Batch]:
+        """Yield the changes up to the instant that is shown now; later ones wait in the state."""
         state = self.context.state
         waiting = [Batch.from_table(run.table()) for run in state.runs("unshown")]
-        changes = Batch.concat([self._changes(born, ends, until), *waiting])
-        moves = self._moves(since, until)
+        changes = Batch.concat([self._changes(born, slice), *waiting])
+        moves = self._moves(slice)
         due = changes.start <= self.as_of if moves else np.zeros(len(changes), bool)
         state.drop("unshown")
-        if until < INF:  # nothing is shown after the end
+        if slice.until < INF:  # nothing is shown after the end
             state.append("unshown", changes.take(~due).to_table())
         if moves:
             yield lasting(changes.take(due))
 
-    def _moves(self, since: int, until: int) -> bool:
+    def _moves(self, slice: Slice) -> bool:
         """Move on to the instant that a view shows; False when it was shown already."""
         numbers = self.context.state.numbers
-        as_of = min(until - 1, self.context.now)
+        as_of = min(slice.until - 1, self.context.now)
         if as_of <= self.as_of and "as_of" in numbers:
             return False  # that instant was final when it was shown
         self.before = numbers.get("as_of")
-        self.as_of = numbers["as_of"] = max(as_of, since - 1, MIN_TIME)
+        self.as_of = numbers["as_of"] = max(as_of, slice.since - 1, MIN_TIME)
         return True
 
 

@@ -39,8 +39,8 @@ from penstock.kernels.frames import (
 from penstock.kernels.keys import hash_columns
 from penstock.kernels.measures import Extreme, Measure, numbers, result
 from penstock.kernels.order import group_order, search_within, time_order
+from penstock.kernels.partitions import Slice as Partitioned
 from penstock.kernels.partitions import (
-    Slice,
     best_so_far,
     first_there,
     last_there,
@@ -52,6 +52,7 @@ from penstock.kernels.partitions import (
 from penstock.kernels.steps import segmented_cumsum
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.histories import Histories, Pool, Reach
 
 _VARIANCES = ("var_samp", "var_pop", "stddev_samp", "stddev_pop")
@@ -193,10 +194,8 @@ class OverOperator(SlicedOperator):
 
     # ---- one slice
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        batch = rows[0]
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        batch, until = slice.rows[0], slice.until
         if len(batch) == 0:
             return
         mine, newest = self._arrange(batch)
@@ -234,7 +233,7 @@ class OverOperator(SlicedOperator):
         endless = np.full(len(batch), INF, np.int64)
         yield Batch(tuple(columns), batch.start, endless, np.zeros(len(batch), np.int64))
 
-    def _arrange(self, batch: Batch) -> tuple[Slice, tuple[pa.Array, ...]]:
+    def _arrange(self, batch: Batch) -> tuple[Partitioned, tuple[pa.Array, ...]]:
         """Sort and number the rows; return them and the last rows of their histories."""
         seq = batch.seq
         if self._arrival is not None:
@@ -252,9 +251,9 @@ class OverOperator(SlicedOperator):
         self._history.look(keys)
         base, newest = self._history.newest()
         number = np.arange(len(order)) + (base - starts)[group]
-        return Slice(order, starts, group, keys, batch.start[order], base, number), newest
+        return Partitioned(order, starts, group, keys, batch.start[order], base, number), newest
 
-    def _bounds(self, frame: Frame, mine: Slice) -> _Bounds:
+    def _bounds(self, frame: Frame, mine: Partitioned) -> _Bounds:
         """Return the numbers of the rows in each row's frame."""
         if frame.unit == "rows":
             hi = mine.number - frame.end
@@ -267,7 +266,7 @@ class OverOperator(SlicedOperator):
         hi = np.maximum(hi, -1)
         return _Bounds(frame, np.minimum(lo, hi + 1), hi)
 
-    def _first_at(self, mine: Slice, time: I64) -> I64:
+    def _first_at(self, mine: Partitioned, time: I64) -> I64:
         """Return the number of the first row of the partition at or after a time."""
         stops = np.append(mine.starts[1:], len(mine))
         at = search_within(mine.time, mine.starts[mine.group], stops[mine.group], time)
@@ -278,7 +277,9 @@ class OverOperator(SlicedOperator):
             number[past] = np.minimum(number[past], found)
         return number
 
-    def _want(self, call: OverCall, bounds: dict[Frame, _Bounds], mine: Slice, pool: Pool) -> None:
+    def _want(
+        self, call: OverCall, bounds: dict[Frame, _Bounds], mine: Partitioned, pool: Pool
+    ) -> None:
         """Ask for the rows of the history that a function needs."""
         if call.name == "lag":
             pool.want(mine.number - call.offset)
@@ -304,7 +305,7 @@ class OverOperator(SlicedOperator):
 
     def _carry(
         self,
-        mine: Slice,
+        mine: Partitioned,
         arrays: dict[Expr, pa.Array],
         newest: tuple[pa.Array, ...],
         fresh: list[Any],
@@ -352,7 +353,7 @@ class OverOperator(SlicedOperator):
     def _carry_sums(
         self,
         argument: _Argument,
-        mine: Slice,
+        mine: Partitioned,
         newest: tuple[pa.Array, ...],
         fresh: list[Any],
     ) -> dict[str, Digits]:
@@ -369,7 +370,7 @@ class OverOperator(SlicedOperator):
             after[part] = total
         return after
 
-    def _remember(self, mine: Slice, fresh: list[Any], until: int) -> None:
+    def _remember(self, mine: Partitioned, fresh: list[Any], until: int) -> None:
         """Keep the rows that later ones may look back at."""
         keep = self._history.needed(mine.starts, mine.number, mine.time, until)
         at = np.flatnonzero(keep)
@@ -445,7 +446,7 @@ class OverOperator(SlicedOperator):
 class _Work:
     """A slice with everything that answers are made of."""
 
-    rows: Slice
+    rows: Partitioned
     pool: Pool
     bounds: dict[Frame, _Bounds]
     arrays: dict[Expr, pa.Array]
@@ -532,7 +533,7 @@ class _Work:
         return Extreme(least, plain, plain_rank, largest)
 
 
-def _with_default(call: OverCall, made: pa.Array, mine: Slice, batch: Batch) -> pa.Array:
+def _with_default(call: OverCall, made: pa.Array, mine: Partitioned, batch: Batch) -> pa.Array:
     """Put the default of LAG, which is evaluated nowhere else, where there is no such row."""
     at = np.flatnonzero(mine.number < call.offset)
     if len(at) == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.expr.arrow import evaluate
@@ -26,9 +26,6 @@ class ProjectOperator(Operator):
         self.exprs = exprs
         self.keep_arrival = keep_arrival
 
-    def receive(self, port: int, message: Message) -> Iterator[Message]:
-        if isinstance(message, Batch):
-            columns = tuple(evaluate(e, message.columns, len(message)) for e in self.exprs)
-            seq = message.seq if self.keep_arrival else None
-            message = replace(message, columns=columns, seq=seq)
-        yield message
+    def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
+        columns = tuple(evaluate(e, rows.columns, len(rows)) for e in self.exprs)
+        return (replace(rows, columns=columns, seq=rows.seq if self.keep_arrival else None),)

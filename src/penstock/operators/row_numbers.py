@@ -8,7 +8,7 @@ With negative tuples the holder of a row is such a number already, and its negat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -25,13 +25,11 @@ class TagOperator(Operator):
     holders = "passes"
     ends_rows = False
 
-    def receive(self, port: int, message: Message) -> Iterator[Message]:
-        if isinstance(message, Batch):
-            numbers = message.holder
-            if self.context.settings["lifetime"] == "direct":
-                numbers = self.context.new_holders(len(message))
-            elif (numbers == 0).any():
-                numbers = numbers.copy()
-                numbers[numbers == 0] = self.context.new_holders(int((numbers == 0).sum()))
-            message = message.with_columns((*message.columns, pa.array(numbers)))
-        yield message
+    def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
+        numbers = rows.holder
+        if self.context.settings["lifetime"] == "direct":
+            numbers = self.context.new_holders(len(rows))
+        elif (numbers == 0).any():
+            numbers = numbers.copy()
+            numbers[numbers == 0] = self.context.new_holders(int((numbers == 0).sum()))
+        return (rows.with_columns((*rows.columns, pa.array(numbers))),)

@@ -45,6 +45,7 @@ from penstock.kernels.order import group_order, key_ranges, search_within, time_
 from penstock.kernels.steps import ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_numpy
 from penstock.operators.base import SlicedOperator, few
+from penstock.operators.inbox import Slice
 from penstock.runs.keyed import KeyedState
 from penstock.runs.state import Run
 from penstock.windows import WindowSpec, plus
@@ -118,27 +119,21 @@ class RowWindowOperator(SlicedOperator):
         state = self.context.state
         self._counts = KeyedState(state, "count", [pa.int64()], self.context.merging)
 
-    def work(
-        self, parts: list[list[Batch]], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         if self._in_a_line():
-            yield from self._line([self._after_origin(rows) for rows in few(parts[0])], until)
-        else:
-            yield from super().work(parts, ends, since, until)
-
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        batch = self._after_origin(rows[0])
+            parts = [self._after_origin(rows) for rows in few(slice.parts[0])]
+            yield from self._line(parts, slice.until)
+            return
+        batch = self._after_origin(slice.rows[0])
         if len(batch) == 0:
             return
         groups = self._arrange(batch)
-        told = self._tell(groups, since)
+        told = self._tell(groups, slice.since)
         if len(told):
             yield told
         visible = self._visible(batch, groups)
         if len(visible.rows):
-            stamped = self._stamp(visible, groups, until)
+            stamped = self._stamp(visible, groups, slice.until)
             if len(stamped):
                 yield stamped
 
@@ -420,7 +415,7 @@ def _put_back(values: I64, order: I64) -> I64:
 class _Stretches:
     """Waiting units of groups: ``count`` of them from ``unit`` on, with holders from ``holder`` on.
 
-    ``bound`` is the time from which on none of their rows is valid, told or not.
+    From the time ``bound`` on, none of their rows is valid, whether they are told or not.
     """
 
     keys: Keys
@@ -448,7 +443,7 @@ class _Stretches:
         return pa.table(dict(zip(names, arrays, strict=True)))
 
     def stats(self) -> dict[str, int]:
-        """Return how many units there are, and the time from which on none is needed."""
+        """Return how many units there are, and until when any of them is needed."""
         return {"left": int(self.count.sum()), "bound": int(self.bound.max(initial=-INF))}
 
     def take(self, mask: Mask) -> _Stretches:

@@ -8,7 +8,7 @@ less than G later (``last + G <= until``).
 * ``sessions`` maps the groups with an open session to its last time and holder;
 * ``alarms`` holds, for every slice that moved a session on, the time at which it ends if nothing
   else comes.  An alarm that rings below the heartbeat is true if the session's last time is still
-  the one it was set for; otherwise a later alarm stands for it.
+  the one it was set for; otherwise the session went on, and has a later alarm.
 
 So the cost of a slice follows its rows and the sessions that end in it, not the sessions that are
 open. A told end must be below ``until``: a session with ``last + G == until`` is over, but told
@@ -28,6 +28,7 @@ from penstock.kernels.keys import Keys, codes, hash_columns
 from penstock.kernels.order import group_order, key_ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 from penstock.windows import WindowSpec, plus
@@ -79,10 +80,8 @@ class SessionWindowOperator(SlicedOperator):
         self._sessions.save()
         self._alarms.save()
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        batch = rows[0]
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        batch, until = slice.rows[0], slice.until
         if self.spec.origin is not None:
             batch = batch.take(batch.start >= self.spec.origin)
         stamped, groups = self._advance(batch, until)
@@ -156,7 +155,7 @@ class SessionWindowOperator(SlicedOperator):
     def _ring(self, groups: _Groups, until: int) -> Ends:
         """Set new alarms, tell the sessions whose alarm rings and is still true; write the state.
 
-        Groups of the slice have been seen to: if an alarm of theirs rings now, it is not true.
+        Groups with rows in the slice went on or were told already: their old alarms are not true.
         """
         rung = self._alarms.turn(groups.alarms, Ends(), until)
         keys = Keys(to_numpy(rung.columns[0]), to_numpy(rung.columns[1]))

@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.errors import NotSupportedError
 from penstock.model import I64, Batch, Ends, Mask
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.value_counts import Bags
 
 
@@ -43,11 +44,10 @@ class SetOperator(SlicedOperator):
             merging=self.context.merging,
         )
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         arithmetic = _ARITHMETIC[self._kind, self._all]
-        yield from self._bags.turn(rows, ends, until, arithmetic, self.context.new_holders)
+        holders = self.context.new_holders
+        yield from self._bags.turn(slice.rows, slice.ends, slice.until, arithmetic, holders)
 
     def save(self) -> None:
         self._bags.save()

@@ -15,7 +15,7 @@ has no state; told ends and heartbeats pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -32,12 +32,9 @@ class TimeWindowOperator(Operator):
     def __init__(self, spec: WindowSpec) -> None:
         self.spec = spec
 
-    def receive(self, port: int, message: Message) -> Iterator[Message]:
-        if isinstance(message, Batch):
-            message = stamp(message, self.spec)
-            if len(message) == 0:
-                return
-        yield message
+    def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
+        stamped = stamp(rows, self.spec)
+        return (stamped,) if len(stamped) else ()
 
 
 def stamp(rows: Batch, spec: WindowSpec) -> Batch:

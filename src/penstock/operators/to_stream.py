@@ -5,14 +5,15 @@
   only the hashes of live rows, DSTREAM their values; rows that never die are not kept, and none
   where negative tuples bring them back when they die.
 * RSTREAM with pulses: the snapshot at each pulse.  The pulses of a row are an arithmetic
-  progression, so nothing is enumerated but the output.  Pulses that two series share count once.
+  progression, so only the output is enumerated.  Pulses that two series share count once.
 * RSTREAM without pulses: the snapshot at each instant whose net change is not empty.
 
 Every element leaves with start = its time and end = ``INF``.  RSTREAM is expanded in blocks of
 ``context.block`` rows.  A relation may last for ever, its snapshots at pulses cannot: when the
 input is over (``until == INF``), pulses stop with the largest time of the data (``context.now``) or
-the last change, whichever is later.  They do not begin before the first change that is not "since
-ever".  Changes are net changes, so nothing depends on where intervals or batches are cut.
+the last change, whichever is later.  They begin with the first change after ``MIN_TIME``, at which
+the rows of tables start.  Changes are net changes, so nothing depends on where intervals or
+batches are cut.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from penstock.errors import InternalError
 from penstock.kernels.changes import cancel, net_changes, shared_times, without_ghosts
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.steps import group_starts
-from penstock.model import I64, INF, MIN_TIME, Batch, Deaths, Ends, Mask, to_numpy
+from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.lifetimes import Lifetimes
 
 _LANES = (pa.uint64(), pa.uint64())
@@ -66,22 +68,21 @@ class ToStreamOperator(SlicedOperator):
     def save(self) -> None:
         self._lives.save()
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        born = without_ghosts(rows[0], ends[0])
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        born = without_ghosts(slice.rows[0], slice.ends[0])
         if self.kind == "istream":
-            yield from self._births(born, ends[0], until)
+            yield from self._births(born, slice)
         elif self.kind == "dstream":
-            yield from self._deaths(born, ends[0], until)
+            yield from self._deaths(born, slice)
         elif self.pulses:
-            yield from self._at_pulses(born, ends[0], since, until)
+            yield from self._at_pulses(born, slice)
         else:
-            yield from self._at_changes(born, ends[0], until)
+            yield from self._at_changes(born, slice)
 
-    def _births(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
-        if isinstance(ends, Deaths):
-            stay, _ = net_changes(born, ends.died())
+    def _births(self, born: Batch, slice: Slice) -> Iterator[Batch]:
+        brought = slice.deaths(0)
+        if brought is not None:
+            stay, _ = net_changes(born, brought.died())
             if stay.any():
                 yield _elements(born.take(stay), born.start[stay])
             return
@@ -90,7 +91,7 @@ class ToStreamOperator(SlicedOperator):
         if mortal.any():
             keys = hash_columns(born.columns, len(born))
             lanes = born.with_columns((pa.array(keys.high), pa.array(keys.low))).take(mortal)
-        died = self._lives.turn(lanes, ends, until)
+        died = self._lives.turn(lanes, slice.ends[0], slice.until)
         dead = Keys(to_numpy(died.columns[0]), to_numpy(died.columns[1]))
         birth, death = shared_times(born.start, died.end)
         if birth.any():
@@ -104,15 +105,19 @@ class ToStreamOperator(SlicedOperator):
         if len(born):
             yield _elements(born, born.start)
 
-    def _deaths(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
-        died = ends.died() if isinstance(ends, Deaths) else self._lives.turn(born, ends, until)
+    def _deaths(self, born: Batch, slice: Slice) -> Iterator[Batch]:
+        brought = slice.deaths(0)
+        if brought is not None:
+            died = brought.died()
+        else:
+            died = self._lives.turn(born, slice.ends[0], slice.until)
         _, stay = net_changes(born, died)
         died = died.take(stay)
         if len(died):
             yield _elements(died, died.end)
 
-    def _at_changes(self, born: Batch, ends: Ends, until: int) -> Iterator[Batch]:
-        died = self._lives.turn(born, ends, until)
+    def _at_changes(self, born: Batch, slice: Slice) -> Iterator[Batch]:
+        died = self._lives.turn(born, slice.ends[0], slice.until)
         born_stay, died_stay = net_changes(born, died)
         times = np.sort(np.concatenate([born.start[born_stay], died.end[died_stay]]))
         if len(times) == 0:
@@ -124,8 +129,9 @@ class ToStreamOperator(SlicedOperator):
         for block, place in _expand(rows, first, last, self.context.block):
             yield _elements(block, times[place])
 
-    def _at_pulses(self, born: Batch, ends: Ends, since: int, until: int) -> Iterator[Batch]:
-        died = self._lives.turn(born, ends, until)
+    def _at_pulses(self, born: Batch, slice: Slice) -> Iterator[Batch]:
+        since, until = slice.since, slice.until
+        died = self._lives.turn(born, slice.ends[0], until)
         numbers = self.context.state.numbers
         if "first" not in numbers or until == INF:
             birth, death = net_changes(born, died)

@@ -6,9 +6,10 @@ best rows of each; a row enters where it is in a list but not in the one before,
 it is the other way round.  Between the two it is one row of the output.  A row that is among the k
 best when the slice ends is open and carries a holder.
 
-The state holds the candidates: the rows alive, without those that have k better ones, with known
-ends, that live at least as long (`kernels.sweep.skyband`).  Each has a column more, the holder
-under which it is in the output, or 0."""
+The state holds the candidates: the live rows, except those for which k better rows with known ends
+live at least as long (`kernels.sweep.skyband`).  One more column has the holder of the row in the
+output, or 0 if it is not there.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from penstock.kernels.steps import group_starts
 from penstock.kernels.sweep import NONE, k_best, skyband
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 
 _NAME = "candidates"
 
@@ -53,13 +55,11 @@ class TopKOperator(SlicedOperator):
             self.context.state.drop(_NAME)
             self.context.state.append(_NAME, self._candidates.to_table())
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         if self._limit == 0:
             return
-        told = ends[0]
-        batch = Batch.concat([self._candidates, self._with_holder(rows[0])])
+        told, until = slice.ends[0], slice.until
+        batch = Batch.concat([self._candidates, self._with_holder(slice.rows[0])])
         old = len(self._candidates)
         end = np.minimum(batch.end, told.lookup(batch.holder)) if len(told) else batch.end
         real = batch.start < end

@@ -6,11 +6,12 @@ state. Each heartbeat that comes is answered, though the least may not have grow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
-from penstock.model import MIN_TIME, Batch, Heartbeat, Message
+from penstock.model import Batch, Heartbeat, Message
 from penstock.operators.base import Context, Operator
+from penstock.operators.inbox import Heartbeats
 
 
 class UnionOperator(Operator):
@@ -24,25 +25,16 @@ class UnionOperator(Operator):
 
     def open(self, context: Context) -> None:
         super().open(context)
-        numbers = context.state.numbers
-        self._beats = [numbers.get(f"heartbeat.{p}", MIN_TIME) for p in range(self.ports)]
+        self._heartbeats = Heartbeats(context.state, self.ports)
 
-    def receive(self, port: int, message: Message) -> Iterator[Message]:
-        if isinstance(message, Batch):
-            if len(message):
-                yield message if message.seq is None else _without_arrival(message)
-        elif isinstance(message, Heartbeat):
-            self._beats[port] = max(self._beats[port], message.time)
-            yield Heartbeat(min(self._beats))
-        else:
-            yield message
+    def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
+        if len(rows) == 0:
+            return ()
+        # arrival numbers of different streams cannot be compared
+        return (rows if rows.seq is None else replace(rows, seq=None),)
+
+    def on_progress(self, port: int, time: int) -> Iterable[Message]:
+        return (Heartbeat(self._heartbeats.hear(port, time)),)
 
     def close(self) -> None:
-        numbers = self.context.state.numbers
-        for port, time in enumerate(self._beats):
-            numbers[f"heartbeat.{port}"] = time
-
-
-def _without_arrival(rows: Batch) -> Batch:
-    """Arrival numbers of different streams cannot be compared."""
-    return replace(rows, seq=None)
+        self._heartbeats.save()

@@ -27,8 +27,9 @@ import pyarrow as pa
 from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import Steps, integers, match_copies, order_events
 from penstock.kernels.keys import Keys
-from penstock.model import I64, INF, Batch, Deaths, Ends, Mask, to_mask, to_numpy
+from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
+from penstock.operators.inbox import Slice
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 
@@ -64,16 +65,16 @@ class UnmatchedOperator(SlicedOperator):
         for shelf in (self._rows_alive, self._pairs_alive, self._counts, self._values):
             shelf.save()
 
-    def slice(
-        self, rows: list[Batch], ends: list[Ends], since: int, until: int
-    ) -> Iterator[Batch | Ends]:
-        new, pairs = (without_ghosts(r, e) for r, e in zip(rows, ends, strict=True))
-        if isinstance(ends[0], Deaths):
-            gone = _followed(ends[0].died())
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+        ends, until = slice.ends, slice.until
+        new, pairs = (without_ghosts(r, e) for r, e in zip(slice.rows, ends, strict=True))
+        rows_brought, pairs_brought = slice.deaths(0), slice.deaths(1)
+        if rows_brought is not None:
+            gone = _followed(rows_brought.died())
         else:
             gone = self._rows_alive.turn(_followed(new), ends[0], until)
-        if isinstance(ends[1], Deaths):
-            parted = ends[1].died()
+        if pairs_brought is not None:
+            parted = pairs_brought.died()
         else:
             parted = self._pairs_alive.turn(pairs, ends[1], until)
         parts = (new.columns[-1], pairs.columns[0], gone.columns[0], parted.columns[0])
@@ -151,7 +152,7 @@ class UnmatchedOperator(SlicedOperator):
         self._values.put(_keys(numbers[some]), values)
 
     def _forget(self, numbers: I64, codes: Sequence[I64]) -> None:
-        """Remove the rows that died, but for those that were never written."""
+        """Remove the rows that died, except those that were never written."""
         old = np.ones(len(numbers), bool)
         old[codes[0]] = False
         gone = codes[2][old[codes[2]]]
