@@ -60,7 +60,8 @@ def test_options_are_secret_unless_their_format_says_otherwise():
 
 
 def test_every_option_of_our_own_formats_is_public_except_passwords():
-    known = {**sinks._OPTIONS, **sources._OWN_OPTIONS}
+    own = {name: found.options or () for name, found in sinks.SINK_FORMATS.items()}
+    known = {**own, **sources._OWN_OPTIONS}
     secret = {(f, n) for f, names in known.items() for n in names if n.lower() not in PUBLIC[f]}
     assert secret == {("postgresql", "password")}
 
@@ -364,7 +365,7 @@ def postgres_sink(server, **options):
 
 
 def open_sink(definition):
-    return sinks.open_sink(definition, "q", "stream", SCHEMA)
+    return sinks.open_sink(definition, sinks.SinkRequest("q", "stream", SCHEMA))
 
 
 def test_user_and_password_beside_the_url(server, tmp_path, monkeypatch):

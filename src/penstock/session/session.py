@@ -54,7 +54,7 @@ from penstock.runs.reading import CheckpointReader
 from penstock.session.builder import Relation
 from penstock.session.explaining import digests_of, explanation
 from penstock.settings import Config
-from penstock.sinks import MemorySink, Sink, check_sink, delivery_mode, open_sink
+from penstock.sinks import MemorySink, Sink, SinkRequest, check_sink, delivery_mode, open_sink
 from penstock.sinks.delivery import Delivery, Outlet
 from penstock.sources.spool import Spool
 from penstock.sources.tables import check_table, whole_table
@@ -511,8 +511,7 @@ class Session:
                     f"the name of a query must differ from '{way.outlet}', under which rows that a "
                     f"stream sets aside are delivered; choose another name"
                 )
-            sink = open_sink(
-                None if way.sink is None else self.catalog.get("sink", way.sink),
+            request = SinkRequest(
                 way.outlet,
                 way.mode,
                 way.schema,
@@ -523,6 +522,8 @@ class Session:
                 timestamps=way.timestamps,
                 run=run,
             )
+            target = None if way.sink is None else self.catalog.get("sink", way.sink)
+            sink = open_sink(target, request)
             if sink.place is not None and _within(sink.place, Path(self._folder)):
                 sink.close()
                 raise ConfigError(
