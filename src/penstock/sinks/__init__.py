@@ -1,6 +1,14 @@
 """Sinks: where the answers of queries go, each batch once; one file per format or family."""
 
-from penstock.sinks.base import CHANGES, Callback, Result, Sink, SinkFormat, SinkRequest
+from penstock.sinks.base import (
+    CHANGES,
+    Callback,
+    Result,
+    Sink,
+    SinkFormat,
+    SinkRequest,
+    options_of,
+)
 from penstock.sinks.blackhole import BlackholeSink
 from penstock.sinks.callback import CallbackSink
 from penstock.sinks.console import ConsoleSink
@@ -14,6 +22,7 @@ from penstock.sinks.formats import (
     open_sink,
     sink_format,
 )
+from penstock.sinks.ledger import Ledger
 from penstock.sinks.memory import MemorySink
 from penstock.sinks.spark_format import SparkSink
 from penstock.sinks.text import json_lines, json_rows
@@ -27,6 +36,7 @@ __all__ = [
     "ConsoleSink",
     "DatabaseSink",
     "FileSink",
+    "Ledger",
     "MemorySink",
     "Result",
     "Sink",
@@ -39,6 +49,7 @@ __all__ = [
     "json_lines",
     "json_rows",
     "open_sink",
+    "options_of",
     "read_committed",
     "sink_format",
 ]

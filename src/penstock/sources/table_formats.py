@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.catalog import TableDef, has_references, opened
 from penstock.errors import NotSupportedError
+from penstock.sources.spark_formats import SPARK_FORMATS
 from penstock.sources.tables import (
     Part,
     check_path,
@@ -103,13 +104,13 @@ class JsonTable(FilesTable):
         return SparkTable(_options(definition) | {"primitivesasstring": "true"})
 
 
-_FILES, _OTHER = FilesTable(), TableFormat()
+_OTHER = TableFormat()
 
 TABLE_FORMATS: Mapping[str, TableFormat] = {
+    **{found.name: FilesTable() for found in SPARK_FORMATS if found.names_files},
     "parquet": ParquetTable(),
     "csv": CsvTable(),
     "json": JsonTable(),
-    **dict.fromkeys(("orc", "text", "avro", "xml", "binaryfile"), _FILES),
 }
 """The formats of tables of which something is known here."""
 
