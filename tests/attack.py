@@ -29,7 +29,7 @@ from rich.table import Table
 from penstock.errors import InternalError, PenstockError
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import Delivered, book_of, missing
-from penstock.sinks import open_sink
+from penstock.sinks import SinkRequest, open_sink
 from penstock.spark.engine import own_session
 from tests.copies import SETTINGS, Life
 
@@ -208,12 +208,14 @@ class Attack:
                     for way in session.ways(handle.definition, handle.mode):
                         sink = open_sink(
                             session.catalog.get("sink", way.sink or ""),
-                            way.outlet,
-                            way.mode,
-                            way.schema,
-                            ledger=life.checkpoint / "delivered",
-                            callback=life._call,
-                            run=checkpoint.run,
+                            SinkRequest(
+                                way.outlet,
+                                way.mode,
+                                way.schema,
+                                ledger=life.checkpoint / "delivered",
+                                callback=life._call,
+                                run=checkpoint.run,
+                            ),
                         )
                         try:
                             held = sink.held()

@@ -27,7 +27,7 @@ from penstock.expr.nodes import AggregateCall, Column
 from penstock.model import Schema
 from penstock.reference.expressions import canonical
 from penstock.runs import failpoints
-from penstock.sinks import Result, Sink, delivery_mode, open_sink
+from penstock.sinks import Result, Sink, SinkRequest, delivery_mode, open_sink
 from penstock.sinks.delivery import hand_over
 from penstock.windows import WindowSpec
 from tests.deliveries import DeliveringEngine
@@ -61,7 +61,8 @@ class Place:
         """Open a sink that fills a table."""
         given = options | ({"changes": "view"} if mode == "delta" else {})
         sink = open_sink(
-            self.sink(table, **given), query, mode, schema, run=run, timestamps=timestamps
+            self.sink(table, **given),
+            SinkRequest(query, mode, schema, run=run, timestamps=timestamps),
         )
         sink.begin()
         return sink

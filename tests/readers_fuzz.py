@@ -32,8 +32,9 @@ from penstock.catalog import StreamDef
 from penstock.errors import DataError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
+from penstock.sources.formats import read_slice
 from penstock.sources.positions import ReplayFiles
-from penstock.sources.readers import json_lines, lines, read_slice
+from penstock.sources.readers import json_lines, lines
 from tests.plain_readers import COLUMNS, TEXT_COLUMNS, read_lines
 
 KINDS = ("csv", "json", "csv", "json", "text", "parquet", "arrow")

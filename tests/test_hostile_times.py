@@ -12,7 +12,7 @@ from penstock.catalog import StreamDef
 from penstock.errors import DataError, QueryError
 from penstock.model import INF, MIN_TIME, Field, Schema
 from penstock.reference import relation, snapshot_at
-from penstock.sources.readers import read_slice
+from penstock.sources.formats import read_slice
 from penstock.testing import Rig
 from penstock.windows import LONGEST
 from tests.comparison import same_bag

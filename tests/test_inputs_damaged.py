@@ -27,13 +27,13 @@ from penstock.catalog import StreamDef
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.model import Field, Schema
 from penstock.session import Session
-from penstock.sources.backlog import Backlog, Waiting
+from penstock.sources.base import Waiting
+from penstock.sources.formats import backlog_of, read_slice
 from penstock.sources.links import link_of
-from penstock.sources.readers import read_slice
 from penstock.sources.readers.base import to_json
 from penstock.sources.spool import Spool, SpoolFiles
+from penstock.spark.descriptor_source import DescriptorSource
 from penstock.spark.failures import root_cause
-from penstock.spark.replay import DescriptorSource
 
 SCHEMA = Schema((Field("n", pa.int64()), Field("t", pa.int64())))
 Offset = dict[str, Any]
@@ -321,7 +321,7 @@ def test_files_that_are_not_needed_any_more_are_removed(tmp_path: Path) -> None:
     assert Source("memory", folder).drain(at) == ([], [at])
     spool.finish()
     assert Source("memory", folder).drain(at)[1][-1]["s"]["done"]
-    assert Backlog(source.definition, str(folder)).waiting(990, None) == Waiting(10, "rows")
+    assert backlog_of(source.definition, str(folder)).waiting(990, None) == Waiting(10, "rows")
     SpoolFiles(tmp_path / "none").prune(5)
 
 
@@ -347,7 +347,7 @@ def test_pushing_and_planning_do_not_list_the_folder(
         pruner.prune(end["s"]["ordinal"])
     for _ in range(100):
         assert source.plan(ends[-1]) == ends[-1]
-        assert Backlog(source.definition, str(folder)).waiting(150, None) == Waiting(50, "rows")
+        assert backlog_of(source.definition, str(folder)).waiting(150, None) == Waiting(50, "rows")
     assert rows == list(range(200))
     assert len(listed) <= 3
 
@@ -657,7 +657,7 @@ import pyarrow as pa
 from penstock.catalog import StreamDef
 from penstock.errors import DataError
 from penstock.model import Field, Schema
-from penstock.sources.readers import read_slice
+from penstock.sources.formats import read_slice
 
 path = sys.argv[1]
 with open(path, "wb") as file:
@@ -792,7 +792,7 @@ def test_the_backlog_of_damaged_inputs_is_not_known(tmp_path: Path) -> None:
     folder, kept = tmp_path / "in", tmp_path / "kept"
     files = watched(folder)
     source = Source("parquet", kept, path=folder)
-    backlog = Backlog(source.definition, str(kept))
+    backlog = backlog_of(source.definition, str(kept))
     assert backlog.waiting(0, None) is None
     source.plan({})
     sizes = [path.stat().st_size for path in files]
@@ -810,7 +810,7 @@ def test_the_backlog_of_damaged_inputs_is_not_known(tmp_path: Path) -> None:
     pushed(tmp_path / "spool")
     (tmp_path / "spool" / "head").write_bytes(b"")
     memory = Source("memory", tmp_path / "spool").definition
-    assert Backlog(memory, str(tmp_path / "spool")).waiting(0, None) is None
+    assert backlog_of(memory, str(tmp_path / "spool")).waiting(0, None) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"rows": 1e999}', '{"rows": -5}', "\x00\xff"])

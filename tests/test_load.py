@@ -18,7 +18,8 @@ from penstock.physical.planner import plan as plan_queries
 from penstock.reference import Inputs
 from penstock.session import Session
 from penstock.settings import Config
-from penstock.sources.backlog import Backlog, Waiting
+from penstock.sources.base import Waiting
+from penstock.sources.formats import backlog_of
 from penstock.sources.spool import Spool
 from penstock.spark.metrics import Metrics
 from tests.comparison import check_answer, interval_rows
@@ -31,7 +32,7 @@ def stream(format: str, **options: str) -> StreamDef:
 
 
 def test_pushed_rows_are_waiting_until_they_are_taken(tmp_path: Path) -> None:
-    backlog = Backlog(stream("memory"), str(tmp_path))
+    backlog = backlog_of(stream("memory"), str(tmp_path))
     assert backlog.waiting(0, None) == Waiting(0, "rows")
     spool = Spool(tmp_path, SCHEMA)
     spool.push([(1, 1), (2, 2)])
@@ -44,7 +45,7 @@ def test_pushed_rows_are_waiting_until_they_are_taken(tmp_path: Path) -> None:
 def test_of_a_replay_the_rest_of_its_files_is_waiting(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("x,t\n1,1\n2,2\n")
-    backlog = Backlog(stream("replay", path=str(tmp_path)), "")
+    backlog = backlog_of(stream("replay", path=str(tmp_path)), "")
     assert backlog.waiting(0, None) == Waiting(24, "bytes")
     assert backlog.waiting(1, (str(tmp_path / "a.csv"), 8)) == Waiting(16, "bytes")
     assert backlog.waiting(3, (str(tmp_path / "b.csv"), 8)) == Waiting(4, "bytes")
@@ -57,15 +58,15 @@ def test_of_columnar_files_in_proportion(tmp_path: Path) -> None:
     rows = pa.table({"x": pa.array(range(100), pa.int32()), "t": pa.array(range(100))})
     pyarrow.parquet.write_table(rows, path)
     size = path.stat().st_size
-    backlog = Backlog(stream("replay", path=str(path)), "")
+    backlog = backlog_of(stream("replay", path=str(path)), "")
     assert backlog.waiting(25, (str(path), 25)) == Waiting(size - size // 4, "bytes")
 
 
 @pytest.mark.parametrize("options", [{"rate": "5"}, {"speed": "2"}, {"loop": "true"}])
 def test_paced_and_endless_replays_have_no_backlog(tmp_path: Path, options: dict[str, str]) -> None:
     (tmp_path / "a.csv").write_text("x,t\n1,1\n")
-    assert Backlog(stream("replay", path=str(tmp_path), **options), "").waiting(0, None) is None
-    assert Backlog(stream("kafka"), "").waiting(0, None) is None
+    assert backlog_of(stream("replay", path=str(tmp_path), **options), "").waiting(0, None) is None
+    assert backlog_of(stream("kafka"), "").waiting(0, None) is None
 
 
 def test_what_is_waiting_as_people_read_it() -> None:

@@ -23,7 +23,7 @@ from penstock.runs.deliveries import Delivered
 from penstock.runs.manifest import read_manifest
 from penstock.session import Session
 from penstock.session.rewinding import rewind
-from penstock.sinks import Result, open_sink, read_committed
+from penstock.sinks import Result, SinkRequest, open_sink, read_committed
 from tests.copies import QUERIES, SETTINGS, Life
 from tests.postgres import PostgresServer
 
@@ -405,9 +405,9 @@ def test_two_copies_that_run_at_once_do_not_mix_their_answers(tmp_path: Path) ->
         SinkDef("o", "jsonl", {"path": str(tmp_path / "o")}),
         SinkDef("o", "sqlite", {"path": str(tmp_path / "o.db"), "table": "o"}),
     ):
-        first = open_sink(definition, "q", "stream", schema, run="1")
+        first = open_sink(definition, SinkRequest("q", "stream", schema, run="1"))
         first.publish(result(0, "a"))
-        second = open_sink(definition, "q", "stream", schema, run="1")
+        second = open_sink(definition, SinkRequest("q", "stream", schema, run="1"))
         second.begin()
         first.publish(result(1, "b"))
         with pytest.raises(StateError, match="rewind-sink"):
@@ -418,7 +418,7 @@ def test_a_second_rewind_keeps_what_the_first_set_aside(tmp_path: Path) -> None:
     schema = Schema((Field("x", pa.int64()),))
     definition = SinkDef("o", "jsonl", {"path": str(tmp_path / "o")})
     for turn in range(2):
-        sink = open_sink(definition, "q", "stream", schema, run="1")
+        sink = open_sink(definition, SinkRequest("q", "stream", schema, run="1"))
         for batch, lineage in ((0, "a"), (1, f"b{turn}")):
             table = pa.table({"x": [turn], "_time": pa.array([batch], pa.int64())})
             rows = Result("q", batch, "stream", schema, False, table, lineage=lineage)
@@ -431,10 +431,10 @@ def test_a_second_rewind_keeps_what_the_first_set_aside(tmp_path: Path) -> None:
 def test_a_view_is_taken_back_to_before_it_began(tmp_path: Path) -> None:
     schema = Schema((Field("x", pa.int64()),))
     definition = SinkDef("o", "jsonl", {"path": str(tmp_path / "o"), "changes": "view"})
-    sink = open_sink(definition, "q", "view", schema, run="1")
+    sink = open_sink(definition, SinkRequest("q", "view", schema, run="1"))
     sink.publish(Result("q", 3, "view", schema, False, pa.table({"x": [1]}), 5, lineage="a"))
     sink.rewind(Delivered())
-    held = open_sink(definition, "q", "view", schema, run="1").held()
+    held = open_sink(definition, SinkRequest("q", "view", schema, run="1")).held()
     assert held is not None
     assert (held.batch, held.lost) == (-1, {})
 
@@ -442,16 +442,16 @@ def test_a_view_is_taken_back_to_before_it_began(tmp_path: Path) -> None:
 def test_what_is_given_up_is_given_up_for_good(tmp_path: Path) -> None:
     schema = Schema((Field("x", pa.int64()),))
     definition = SinkDef("o", "jsonl", {"path": str(tmp_path / "o")})
-    sink = open_sink(definition, "q", "stream", schema, run="1")
+    sink = open_sink(definition, SinkRequest("q", "stream", schema, run="1"))
     for batch in range(4):
         table = pa.table({"x": [batch], "_time": pa.array([batch], pa.int64())})
         sink.publish(Result("q", batch, "stream", schema, False, table, lineage=f"l{batch}"))
     (tmp_path / "o" / "q-0000000001.jsonl").write_text("altered\n")
     (tmp_path / "o" / "q-0000000002.jsonl").unlink()
-    held = open_sink(definition, "q", "stream", schema, run="1").held()
+    held = open_sink(definition, SinkRequest("q", "stream", schema, run="1")).held()
     assert held is not None
     assert sorted(held.lost) == [1, 2]
-    again = open_sink(definition, "q", "stream", schema, run="1")
+    again = open_sink(definition, SinkRequest("q", "stream", schema, run="1"))
     again.begin(given_up=[1, 2])
     held = again.held()
     assert held is not None
@@ -461,7 +461,7 @@ def test_what_is_given_up_is_given_up_for_good(tmp_path: Path) -> None:
 def test_damaged_answers_are_not_read_as_if_they_were_whole(tmp_path: Path) -> None:
     schema = Schema((Field("x", pa.int64()),))
     definition = SinkDef("o", "jsonl", {"path": str(tmp_path / "o")})
-    sink = open_sink(definition, "q", "stream", schema, run="1")
+    sink = open_sink(definition, SinkRequest("q", "stream", schema, run="1"))
     table = pa.table({"x": [1], "_time": pa.array([1], pa.int64())})
     sink.publish(Result("q", 0, "stream", schema, False, table, lineage="a"))
     path = tmp_path / "o" / "q-0000000000.jsonl"

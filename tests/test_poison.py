@@ -26,8 +26,9 @@ from penstock.runs.segments import read_segment
 from penstock.session import Session
 from penstock.settings import Config
 from penstock.sinks import read_committed
+from penstock.sources.formats import read_slice
 from penstock.sources.positions import ReplayFiles
-from penstock.sources.readers import DESCRIPTOR, lines, read_native, read_slice
+from penstock.sources.readers import DESCRIPTOR, lines, read_native
 from penstock.sources.readers.base import RAW_BYTES
 from penstock.spark.tasks import Job, pack_task
 from tests import readers_fuzz

@@ -27,7 +27,7 @@ from penstock.masking import hide, masked, masked_script, shown_option, without_
 from penstock.model import Field, Schema
 from penstock.options import PUBLIC, Secret, refers
 from penstock.session import Session
-from penstock.spark import sources
+from penstock.sources.formats import SOURCE_FORMATS
 from penstock.spark.failures import root_cause
 from tests.postgres import PASSWORD, USER, PostgresServer
 
@@ -60,8 +60,13 @@ def test_options_are_secret_unless_their_format_says_otherwise():
 
 
 def test_every_option_of_our_own_formats_is_public_except_passwords():
-    known = {**sinks._OPTIONS, **sources._OWN_OPTIONS}
-    secret = {(f, n) for f, names in known.items() for n in names if n.lower() not in PUBLIC[f]}
+    known = [*sinks.SINK_FORMATS.items(), *SOURCE_FORMATS.items()]
+    secret = {
+        (name, option)
+        for name, found in known
+        for option in found.options or ()
+        if option.lower() not in PUBLIC[name]
+    }
     assert secret == {("postgresql", "password")}
 
 
@@ -364,7 +369,7 @@ def postgres_sink(server, **options):
 
 
 def open_sink(definition):
-    return sinks.open_sink(definition, "q", "stream", SCHEMA)
+    return sinks.open_sink(definition, sinks.SinkRequest("q", "stream", SCHEMA))
 
 
 def test_user_and_password_beside_the_url(server, tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from penstock.sinks import (
     MemorySink,
     Result,
     Sink,
+    SinkRequest,
     changes_of,
     check_sink,
     json_lines,
@@ -119,7 +120,7 @@ def test_repeated_names_and_no_columns() -> None:
 def test_batches_become_files_once_and_come_back_in_order(tmp_path: Path, format: str) -> None:
     definition = sink_def(format, path=tmp_path / "out")
     first, second = datetime(2024, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 500_000)
-    sink = open_sink(definition, "q", "stream", SCHEMA)
+    sink = open_sink(definition, SinkRequest("q", "stream", SCHEMA))
     sink.publish(stream_result(0, [("a", 1.5, second), ("", None, second)]))
     sink.publish(stream_result(1, []))
     sink.publish(stream_result(7, [(None, math.nan, first)]))
@@ -127,7 +128,7 @@ def test_batches_become_files_once_and_come_back_in_order(tmp_path: Path, format
     sink.close()
     names = [f"q-0000000000.{format}", f"q-0000000007.{format}"]
     assert visible(tmp_path / "out") == names
-    again = open_sink(definition, "q", "stream", SCHEMA)
+    again = open_sink(definition, SinkRequest("q", "stream", SCHEMA))
     again.publish(stream_result(7, [(None, math.nan, first)]))
     assert visible(tmp_path / "out") == names
     rows = list(read_committed(tmp_path / "out"))
@@ -140,7 +141,7 @@ def test_batches_become_files_once_and_come_back_in_order(tmp_path: Path, format
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_intervals_are_sorted_by_start_and_end(tmp_path: Path, format: str) -> None:
-    sink = open_sink(sink_def(format, path=tmp_path), "q", "intervals", SCHEMA)
+    sink = open_sink(sink_def(format, path=tmp_path), SinkRequest("q", "intervals", SCHEMA))
     sink.publish(interval_result(0, [("c", 1.0, 5, None), ("b", 1.0, 5, 9)]))
     sink.publish(interval_result(1, [("a", 1.0, None, 9), ("d", 2.0, 10, 11)]))
     rows = list(read_committed(tmp_path))
@@ -151,7 +152,7 @@ def test_intervals_are_sorted_by_start_and_end(tmp_path: Path, format: str) -> N
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_view_is_one_file_with_its_instant(tmp_path: Path, format: str) -> None:
     definition = sink_def(format, path=tmp_path, changes="view")
-    sink = open_sink(definition, "q", "view", SCHEMA)
+    sink = open_sink(definition, SinkRequest("q", "view", SCHEMA))
     sink.publish(view_result(3, [("a", 1.0)], 1_000_000))
     sink.publish(view_result(4, [("b", 2.0), ("c", 3.0)], 2_500_000))
     sink.publish(view_result(3, [("a", 1.0)], 1_000_000))
@@ -159,7 +160,7 @@ def test_a_view_is_one_file_with_its_instant(tmp_path: Path, format: str) -> Non
     assert [r["city"] for r in read_committed(tmp_path)] == ["b", "c"]
     entry = json.loads((tmp_path / "_penstock.json").read_text())["queries"]["q"]
     assert (entry["batch"], entry["as_of"]) == (4, "1970-01-01T00:00:02.500000")
-    sink = open_sink(definition, "q", "view", SCHEMA)
+    sink = open_sink(definition, SinkRequest("q", "view", SCHEMA))
     sink.publish(view_result(5, [], 3_000_000))
     assert list(read_committed(tmp_path)) == []
 
@@ -168,7 +169,7 @@ def test_a_view_is_one_file_with_its_instant(tmp_path: Path, format: str) -> Non
 def test_a_reader_always_sees_a_whole_view(tmp_path: Path, format: str) -> None:
     """Each view is one value many times over; a mixture, or a part of one, was never true."""
     options = {} if format == "memory" else {"path": tmp_path / "out"}
-    sink = open_sink(sink_def(format, changes="view", **options), "q", "view", SCHEMA)
+    sink = open_sink(sink_def(format, changes="view", **options), SinkRequest("q", "view", SCHEMA))
     sink.publish(view_result(0, [("0", 0.0)] * 400, 0))
     seen: list[set[str]] = []
     begun, done = threading.Event(), threading.Event()
@@ -195,8 +196,8 @@ def test_a_reader_always_sees_a_whole_view(tmp_path: Path, format: str) -> None:
 
 def test_queries_share_a_folder(tmp_path: Path) -> None:
     definition = sink_def("jsonl", path=tmp_path)
-    one = open_sink(definition, "one", "stream", SCHEMA)
-    two = open_sink(definition, "t/wo", "stream", SCHEMA)
+    one = open_sink(definition, SinkRequest("one", "stream", SCHEMA))
+    two = open_sink(definition, SinkRequest("t/wo", "stream", SCHEMA))
     one.publish(stream_result(0, [("a", 1.0, datetime(2024, 1, 2))], "one"))
     two.publish(stream_result(0, [("b", 1.0, datetime(2024, 1, 1))], "t/wo"))
     assert [r["city"] for r in read_committed(tmp_path)] == ["b", "a"]
@@ -205,10 +206,10 @@ def test_queries_share_a_folder(tmp_path: Path) -> None:
 
 def test_unfinished_files_are_not_seen_and_swept(tmp_path: Path) -> None:
     definition = sink_def("jsonl", path=tmp_path)
-    open_sink(definition, "q", "stream", SCHEMA).begin()
+    open_sink(definition, SinkRequest("q", "stream", SCHEMA)).begin()
     (tmp_path / ".q-0000000000.jsonl.tmp").write_text('{"half')
     assert list(read_committed(tmp_path)) == []
-    open_sink(definition, "q", "stream", SCHEMA).begin()
+    open_sink(definition, SinkRequest("q", "stream", SCHEMA)).begin()
     assert os.listdir(tmp_path) == ["_penstock.json"]
 
 
@@ -229,10 +230,10 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
         (sink_def("jsonl"), SCHEMA, "stream", "must have a path"),
         (sink_def("jsonl", path="s3://bucket/x"), SCHEMA, "stream", "must be a local folder"),
     ]
-    open_sink(sink_def("jsonl", path=tmp_path / "ours"), "q", "stream", SCHEMA).begin()
+    open_sink(sink_def("jsonl", path=tmp_path / "ours"), SinkRequest("q", "stream", SCHEMA)).begin()
     for definition, schema, mode, message in cases:
         with pytest.raises(ConfigError, match=message):
-            open_sink(definition, "q", mode, schema)
+            open_sink(definition, SinkRequest("q", mode, schema))
     assert (tmp_path / "full" / "thesis.doc").read_text() == "precious"
     with pytest.raises(DataError, match=r"has no _penstock\.json"):
         list(read_committed(tmp_path / "full"))
@@ -241,18 +242,18 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
 def test_another_run_does_not_mix_its_answers(tmp_path: Path) -> None:
     definition = sink_def("jsonl", path=tmp_path / "out")
     rows = [("a", 1.0, datetime(2024, 1, 1))]
-    first = open_sink(definition, "q", "stream", SCHEMA, run="run1")
+    first = open_sink(definition, SinkRequest("q", "stream", SCHEMA, run="run1"))
     first.publish(stream_result(5, rows))
-    open_sink(definition, "q", "stream", SCHEMA, run="run1")
+    open_sink(definition, SinkRequest("q", "stream", SCHEMA, run="run1"))
     with pytest.raises(ConfigError, match="checkpoint"):
-        open_sink(definition, "q", "stream", SCHEMA, run="run2")
+        open_sink(definition, SinkRequest("q", "stream", SCHEMA, run="run2"))
     replacing = sink_def("jsonl", path=tmp_path / "out", overwrite="true")
-    second = open_sink(replacing, "q", "stream", SCHEMA, run="run2")
+    second = open_sink(replacing, SinkRequest("q", "stream", SCHEMA, run="run2"))
     second.begin()
     assert [p.name for p in (tmp_path / "out").glob("q-*")] == ["q-0000000005.jsonl"]
     second.publish(stream_result(0, rows))
     assert [p.name for p in (tmp_path / "out").glob("q-*")] == ["q-0000000000.jsonl"]
-    open_sink(replacing, "q", "stream", SCHEMA, run="run2")
+    open_sink(replacing, SinkRequest("q", "stream", SCHEMA, run="run2"))
     assert len(list(read_committed(tmp_path / "out"))) == 1
 
 
@@ -272,16 +273,16 @@ def test_options_are_checked(tmp_path: Path) -> None:
     assert changes_of(None) == "intervals"
     assert changes_of(SinkDef("s", "memory", {"CHANGES": "Log"})) == "log"
     with pytest.raises(ConfigError, match="must have a function"):
-        open_sink(sink_def("callback"), "q", "stream", SCHEMA)
+        open_sink(sink_def("callback"), SinkRequest("q", "stream", SCHEMA))
     with pytest.raises(ConfigError, match="Spark session"):
-        open_sink(sink_def("orc"), "q", "stream", SCHEMA)
+        open_sink(sink_def("orc"), SinkRequest("q", "stream", SCHEMA))
 
 
 # In the process
 
 
 def test_memory_keeps_batches_once_or_the_latest_view() -> None:
-    sink = open_sink(None, "q", "stream", SCHEMA, timestamps=True)
+    sink = open_sink(None, SinkRequest("q", "stream", SCHEMA, timestamps=True))
     assert isinstance(sink, MemorySink)
     assert sink.table().schema.names == ["city", "mean", "_time"]
     assert sink.table().schema.types[-1] == TIMESTAMP
@@ -298,7 +299,7 @@ def test_memory_keeps_batches_once_or_the_latest_view() -> None:
 
 
 def test_memory_may_keep_only_the_newest_rows() -> None:
-    sink = open_sink(sink_def("memory", rows=3), "q", "stream", SCHEMA)
+    sink = open_sink(sink_def("memory", rows=3), SinkRequest("q", "stream", SCHEMA))
     assert isinstance(sink, MemorySink)
     for batch in range(4):
         moment = datetime(2024, 1, 1)
@@ -335,7 +336,7 @@ def test_a_callback_is_called_once_even_after_a_restart(tmp_path: Path) -> None:
 
     def opened() -> Sink:
         return open_sink(
-            sink_def("callback"), "q", "stream", SCHEMA, ledger=tmp_path, callback=note
+            sink_def("callback"), SinkRequest("q", "stream", SCHEMA, ledger=tmp_path, callback=note)
         )
 
     sink = opened()
@@ -362,14 +363,16 @@ def test_any_format_of_spark(spark: Any, tmp_path: Path) -> None:
     definition = sink_def("orc", path=tmp_path / "orc")
     rows = [("a", 1.0, datetime(2024, 1, 1))]
     for batch in (0, 1, 1):
-        sink = open_sink(definition, "q", "stream", SCHEMA, spark, tmp_path / "ledger")
+        sink = open_sink(definition, SinkRequest("q", "stream", SCHEMA, spark, tmp_path / "ledger"))
         sink.publish(stream_result(batch, rows))
     found = spark.read.orc(str(tmp_path / "orc")).orderBy("_batch").collect()
     assert [(r["_batch"], r["city"], r["_time"]) for r in found] == [
         (0, "a", datetime(2024, 1, 1)),
         (1, "a", datetime(2024, 1, 1)),
     ]
-    view = open_sink(sink_def("json", path=tmp_path / "view"), "v", "view", SCHEMA, spark)
+    view = open_sink(
+        sink_def("json", path=tmp_path / "view"), SinkRequest("v", "view", SCHEMA, spark)
+    )
     view.publish(view_result(0, [("a", 1.0)], 1))
     view.publish(view_result(1, [("b", 1.0)], 2))
     assert [r["city"] for r in spark.read.json(str(tmp_path / "view")).collect()] == ["b"]

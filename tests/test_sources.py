@@ -25,13 +25,14 @@ from penstock.model import Field, Schema
 from penstock.physical.parcels import Parcel
 from penstock.settings import Config
 from penstock.sources.folders import FolderFiles, FolderPosition
+from penstock.sources.formats import is_finite, read_slice
 from penstock.sources.positions import Position, ReplayFiles
-from penstock.sources.readers import FOLDER_ORDINAL, arrival_order, lines, read_native, read_slice
+from penstock.sources.readers import FOLDER_ORDINAL, arrival_order, lines, read_native
 from penstock.sources.readers.base import from_json, open_input, to_json
 from penstock.sources.readers.lines import advance
 from penstock.sources.spool import Spool, SpoolFiles, SpoolPosition
+from penstock.spark.descriptor_source import DescriptorSource
 from penstock.spark.failures import root_cause
-from penstock.spark.replay import DescriptorSource
 
 HEADER = "sensor,city,celsius,t\n"
 
@@ -817,8 +818,6 @@ def test_the_rate_source_of_spark(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_streams_are_checked_before_they_start(spark: Any, tmp_path: Path) -> None:
-    from penstock.spark.sources import is_finite
-
     path = numbers(tmp_path / "a.csv", 0, 5)
     cases: list[tuple[StreamDef, type[Exception], str]] = [
         (stream(NUMBERS, path="/no/such"), DataError, "the path of stream s must exist"),

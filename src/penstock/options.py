@@ -1,12 +1,15 @@
 """The options of streams, tables and sinks: which are public, and which say where a secret is.
 
-An option is secret unless its format says here that it is public.  Instead of a secret, a script
+An option is secret unless its format says here that it is public; the formats of other packages say
+it themselves, and cannot say it of the formats that are listed here.  Instead of a secret, a script
 may say where it is: ``'env:NAME'`` or ``'file:PATH'``.
 """
 
 from __future__ import annotations
 
 import re
+
+from penstock.extensions import public_options
 
 _FOLDER = """
     path pathglobfilter recursivefilelookup modifiedbefore modifiedafter maxfilespertrigger
@@ -91,7 +94,10 @@ class Secret(str):
 
 def is_public(format: str, name: str) -> bool:
     """Whether everybody may see the value of an option."""
-    return name.lower() in PUBLIC.get(format.lower(), ("changes",))
+    known = PUBLIC.get(format.lower())
+    if known is None:
+        return name.lower() == "changes" or name.lower() in public_options(format.lower())
+    return name.lower() in known
 
 
 def refers(format: str, name: str, value: str, marked: bool = False) -> bool:

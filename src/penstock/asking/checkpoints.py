@@ -21,7 +21,7 @@ from penstock.model import INF, MIN_TIME
 from penstock.runs.manifest import Manifest, digest_of
 from penstock.runs.reading import CheckpointReader
 from penstock.settings import Config
-from penstock.sources.tables import whole_table
+from penstock.sources.table_formats import whole_table
 
 
 class CheckpointView:

@@ -16,7 +16,7 @@ from rich.text import Text
 from penstock.model import INF, MIN_TIME
 from penstock.physical.packing import Progress
 from penstock.session import QueryHandle, Session
-from penstock.sources.backlog import Waiting
+from penstock.sources.base import Waiting
 from penstock.spark.metrics import arrived
 
 _REDRAW = 0.5

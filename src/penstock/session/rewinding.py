@@ -12,7 +12,7 @@ from penstock.errors import QueryError, suggest
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import Delivered, book_of
 from penstock.session import Session, Way
-from penstock.sinks import open_sink
+from penstock.sinks import SinkRequest, open_sink, sink_format
 
 
 def rewind(session: Session, folder: str | Path, sinks: Collection[str]) -> Iterator[str]:
@@ -54,10 +54,9 @@ def _ways(session: Session) -> list[Way]:
 
 def _rewound(session: Session, checkpoint: Checkpoint, way: Way, told: Delivered) -> str:
     definition = session.catalog.get("sink", way.sink or "")
-    if definition.format.lower() == "callback":
-        return "a function cannot be taken back: it gets later batches again"
-    sink = open_sink(
-        definition,
+    if why := sink_format(definition.format).not_rewound:
+        return why
+    request = SinkRequest(
         way.outlet,
         way.mode,
         way.schema,
@@ -65,6 +64,7 @@ def _rewound(session: Session, checkpoint: Checkpoint, way: Way, told: Delivered
         timestamps=way.timestamps,
         run=checkpoint.run,
     )
+    sink = open_sink(definition, request)
     try:
         held = sink.held()
         if held is None or held.last == told.last:

@@ -54,15 +54,15 @@ from penstock.runs.reading import CheckpointReader
 from penstock.session.builder import Relation
 from penstock.session.explaining import digests_of, explanation
 from penstock.settings import Config
-from penstock.sinks import MemorySink, Sink, check_sink, delivery_mode, open_sink
+from penstock.sinks import MemorySink, Sink, SinkRequest, check_sink, delivery_mode, open_sink
 from penstock.sinks.delivery import Delivery, Outlet
+from penstock.sources.formats import check_stream, is_finite, is_pushed
 from penstock.sources.spool import Spool
-from penstock.sources.tables import check_table, whole_table
+from penstock.sources.table_formats import check_table, whole_table
 from penstock.spark.engine import own_session
 from penstock.spark.failures import root_cause
 from penstock.spark.metrics import state_bytes, state_rows
 from penstock.spark.pipeline import Pipeline
-from penstock.spark.sources import check_stream, is_finite
 from penstock.spark.tables import read_whole
 from penstock.temporary import new_folder
 
@@ -229,7 +229,7 @@ class Session:
     def _spool(self, stream: str) -> Spool:
         self._check_open()
         definition: StreamDef = self.catalog.get("stream", stream)
-        if definition.format.lower() != "memory":
+        if not is_pushed(definition):
             raise QueryError(
                 f"rows can be pushed to a stream USING memory, but stream '{stream}' is USING "
                 f"{definition.format}"
@@ -511,8 +511,7 @@ class Session:
                     f"the name of a query must differ from '{way.outlet}', under which rows that a "
                     f"stream sets aside are delivered; choose another name"
                 )
-            sink = open_sink(
-                None if way.sink is None else self.catalog.get("sink", way.sink),
+            request = SinkRequest(
                 way.outlet,
                 way.mode,
                 way.schema,
@@ -523,6 +522,8 @@ class Session:
                 timestamps=way.timestamps,
                 run=run,
             )
+            target = None if way.sink is None else self.catalog.get("sink", way.sink)
+            sink = open_sink(target, request)
             if sink.place is not None and _within(sink.place, Path(self._folder)):
                 sink.close()
                 raise ConfigError(

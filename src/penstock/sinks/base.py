@@ -1,18 +1,29 @@
-"""What a sink gets and must do. A sink is idempotent: a batch published again changes nothing."""
+"""What a sink and the format of sinks must do.
+
+A sink is idempotent: a batch published again changes nothing.  A `SinkFormat` is what ``USING``
+names; `penstock.sinks.formats` has the table of all of them.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
 from penstock.catalog import SinkDef
-from penstock.errors import ConfigError, suggest
+from penstock.errors import ConfigError
 from penstock.model import TIMESTAMP, Field, Schema
 from penstock.runs.deliveries import Delivered, Held
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Callback = Callable[[int, pa.Table], object]
+"""A function that gets a batch number and its rows."""
 
 CHANGES = ("intervals", "log", "view")
 """What the option ``changes`` of a sink may say."""
@@ -67,6 +78,10 @@ class Sink(ABC):
             "own means"
         )
 
+    def count(self, batch: int, rows: int) -> bool:
+        """Take a batch by its number of rows alone; False: the sink wants to be given the rows."""
+        return False
+
     @abstractmethod
     def publish(self, result: Result) -> None:
         """Deliver a batch; one that was delivered before is left alone."""
@@ -76,39 +91,68 @@ class Sink(ABC):
         return None
 
 
+@dataclass(frozen=True)
+class SinkRequest:
+    """What a sink is opened for: the answers of one query.
+
+    ``mode`` is as in `Result`.  ``ledger`` is a folder beside the checkpoint, where sinks that
+    cannot tell what they hold keep the number of the last delivered batch, and ``run`` the name of
+    that checkpoint.  ``timestamps`` says whether times are TIMESTAMPs, ``fsync`` whether a batch
+    must survive a power cut.  ``callback`` is the function that the program gave for the sink.
+    """
+
+    query: str
+    mode: str
+    schema: Schema
+    spark: SparkSession | None = None
+    ledger: Path | None = None
+    callback: Callback | None = None
+    fsync: bool = True
+    timestamps: bool = False
+    run: str | None = None
+
+
+class SinkFormat(ABC):
+    """A format of sinks: what may be said of one, and how it is opened."""
+
+    name: str = ""
+    """What ``USING`` says, in lower case."""
+
+    options: tuple[str, ...] | None = ()
+    """The options that there are, in lower case; None: those of another system, unknown here."""
+
+    public: ClassVar[tuple[str, ...]] = ()
+    """Options that everybody may see, where `penstock.options` does not list the format."""
+
+    view: ClassVar[str] = "view"
+    """The mode in which ``changes 'view'`` is delivered: view, or delta for what is changed."""
+
+    not_rewound: ClassVar[str] = ""
+    """Why a sink cannot be taken back to an older batch; empty: it is opened and asked."""
+
+    def check(self, definition: SinkDef) -> None:
+        """Check the values of a sink's options; nothing is opened."""
+        return None
+
+    @abstractmethod
+    def open(self, definition: SinkDef, request: SinkRequest) -> Sink:
+        """Open a sink, whose definition was checked and holds its secrets."""
+
+
 def options_of(definition: SinkDef) -> dict[str, str]:
     """Return a sink's options by lower-case name."""
     return {name.lower(): str(value) for name, value in definition.options.items()}
 
 
-def check_options(definition: SinkDef, known: Mapping[str, tuple[str, ...]]) -> None:
-    """Check the options of a sink; those of Spark's formats are Spark's, except ``changes``."""
-    kind = definition.format.lower()
-    given = options_of(definition)
-    if kind in known:
-        for name in given:
-            if name not in known[kind]:
-                raise ConfigError(
-                    f"there is no option '{name}' of the sink format {kind} "
-                    f"(sink {definition.name}); {suggest(name, known[kind])}"
-                )
-    changes = given.get("changes", "intervals").lower()
-    if changes not in CHANGES:
-        raise ConfigError(
-            f"the option changes of sink {definition.name} must be one of {', '.join(CHANGES)}, "
-            f"got '{given['changes']}'"
-        )
-
-
-def row_limit(definition: SinkDef | None, default: int | None) -> int | None:
+def row_limit(definition: SinkDef, default: int | None) -> int | None:
     """Return the option ``rows``: a number of rows from 1."""
-    given = None if definition is None else options_of(definition).get("rows")
+    given = options_of(definition).get("rows")
     if given is None:
         return default
     if not given.isdecimal() or int(given) < 1:
-        name = "" if definition is None else definition.name
         raise ConfigError(
-            f"the option rows of sink {name} must be a number of rows from 1, got '{given}'"
+            f"the option rows of sink {definition.name} must be a number of rows from 1, got "
+            f"'{given}'"
         )
     return int(given)
 

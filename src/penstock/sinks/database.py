@@ -34,10 +34,10 @@ from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import type_name
 from penstock.kernels.keys import codes, hash_columns
-from penstock.model import I64, Field, Schema, one_array, to_numpy
+from penstock.model import I64, Field, one_array, to_numpy
 from penstock.runs.deliveries import Delivered, Held
 from penstock.runs.failpoints import passing
-from penstock.sinks.base import Result, Sink, options_of, time_fields
+from penstock.sinks.base import Result, Sink, SinkRequest, options_of, time_fields
 
 NOTES = "penstock_batches"
 """The table that says which batches the other tables hold."""
@@ -199,29 +199,20 @@ class Database(ABC):
 class DatabaseSink(Sink):
     """One query's answers in one table.
 
-    ``run`` is the identity of the checkpoint; ``pauses`` are the seconds to wait before each try to
-    reach a database again that was lost.
+    ``pauses`` are the seconds to wait before each try to reach a database again that was lost.
     """
 
     pauses: ClassVar[tuple[float, ...]] = (0.0, 0.2, 1.0, 3.0)
 
-    def __init__(
-        self,
-        database: Database,
-        definition: SinkDef,
-        query: str,
-        mode: str,
-        schema: Schema,
-        run: str | None = None,
-        timestamps: bool = False,
-    ) -> None:
+    def __init__(self, database: Database, definition: SinkDef, request: SinkRequest) -> None:
+        mode = request.mode
         self._database = database
         self.place = database.place
         self._name = definition.name
-        self._note = Note(query, run or "", mode)
+        self._note = Note(request.query, request.run or "", mode)
         self._lock = threading.Lock()
-        times = () if mode == "delta" else time_fields(mode, timestamps)
-        self._fields = distinct_names((*schema, *times))
+        times = () if mode == "delta" else time_fields(mode, request.timestamps)
+        self._fields = distinct_names((*request.schema, *times))
         given = options_of(definition)
         self._overwrite = given.get("overwrite", "false").lower() == "true"
         self._pruned = given.get("pruned", "false").lower() == "true"

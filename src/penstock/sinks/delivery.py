@@ -18,7 +18,7 @@ from penstock.runs.failpoints import passing
 from penstock.runs.files import room_for
 from penstock.runs.manifest import Manifest
 from penstock.runs.segments import read_segment
-from penstock.sinks import BlackholeSink, Result, Sink
+from penstock.sinks.base import Result, Sink
 
 
 @dataclass
@@ -141,9 +141,8 @@ class Delivery:
         results = [r for r in manifest.results if r["query"] == name]
         outlet = self.outlets.get(name)
         if outlet is not None and results:
-            if isinstance(outlet.sink, BlackholeSink):
-                outlet.sink.count(manifest.batch, sum(r["rows"] for r in results))
-            else:
+            rows = sum(r["rows"] for r in results)
+            if not outlet.sink.count(manifest.batch, rows):
                 tables = [self._read(r) for r in results]
                 hand_over(outlet.sink, outlet_result(name, manifest, outlet, results, tables))
         for (stream, why), aside in list(self.rejects.items()):

@@ -11,7 +11,6 @@ altered is noticed at the next start.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -24,24 +23,22 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import parse_type, type_name
-from penstock.model import TIMESTAMP, Schema, one_array
 from penstock.runs.deliveries import Delivered, Held
 from penstock.runs.manifest import canonical, digest_of
-from penstock.sinks.base import Result, Sink, options_of, unique_names
+from penstock.sinks.base import Result, Sink, SinkFormat, SinkRequest, options_of, unique_names
 from penstock.sinks.delivery_log import DeliveryLog, Entry
-from penstock.sinks.text import iso_text, json_lines, json_rows
+from penstock.sinks.file_encodings import ENCODINGS
+from penstock.sinks.text import shown_time
 from penstock.sources.readers.base import local_path
-from penstock.sources.readers.conversion import convert
 
 MARKER = "_penstock.json"
-FILE_FORMATS = ("jsonl", "csv", "parquet")
+FILE_FORMATS = tuple(ENCODINGS)
 REWOUND = "_penstock-rewound"
 
 VERIFIED_BYTES = 1 << 30
@@ -54,21 +51,29 @@ _NAME = re.compile(r"(?P<query>.+)-(?P<batch>\d{10}|view)\.(?P<format>jsonl|csv|
 _marker_lock = threading.Lock()
 
 
+class FileFormat(SinkFormat):
+    """Files of rows in a folder, written as one of the `ENCODINGS`."""
+
+    options = ("path", "changes", "overwrite")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def check(self, definition: SinkDef) -> None:
+        sink_folder(definition)
+
+    def open(self, definition: SinkDef, request: SinkRequest) -> Sink:
+        return FileSink(definition, request)
+
+
 class FileSink(Sink):
     """One query's files in a sink folder.
 
-    ``run`` is the identity of the checkpoint: a folder keeps the answers of one run of a query.
+    A folder keeps the answers of one run of a query, which the name of the checkpoint tells.
     """
 
-    def __init__(
-        self,
-        definition: SinkDef,
-        query: str,
-        mode: str,
-        schema: Schema,
-        run: str | None = None,
-        fsync: bool = True,
-    ) -> None:
+    def __init__(self, definition: SinkDef, request: SinkRequest) -> None:
+        query, mode, run = request.query, request.mode, request.run
         self._format = definition.format.lower()
         self._folder = sink_folder(definition)
         self.place = self._folder
@@ -76,9 +81,9 @@ class FileSink(Sink):
         self._query = query
         self._mode = mode
         self._prefix = f"{file_stem(query)}-"
-        self._fsync = fsync
-        self._log = DeliveryLog(self._folder / f"_penstock-{file_stem(query)}.log", fsync)
-        columns = [[field.name, type_name(field.type)] for field in schema]
+        self._fsync = request.fsync
+        self._log = DeliveryLog(self._folder / f"_penstock-{file_stem(query)}.log", request.fsync)
+        columns = [[field.name, type_name(field.type)] for field in request.schema]
         self._entry: dict[str, Any] = {"mode": mode, "columns": columns, "run": run}
         self._begun = self._overwrites = False
         self._last = -1
@@ -197,7 +202,7 @@ class FileSink(Sink):
         again = result.batch in self._again
         if (result.batch <= self._last and not again) or not (result.table.num_rows or is_view):
             return
-        data = encoded(result.table, self._format)
+        data = ENCODINGS[self._format].encode(unique_names(result.table))
         rows = result.table.num_rows
         entry = Entry(result.batch, result.lineage, rows, len(data), zlib.crc32(data))
         path = self._file_of(result.batch)
@@ -339,38 +344,6 @@ def _differs(known: dict[str, Any], entry: dict[str, Any]) -> bool:
     return not same or len(runs) > 1
 
 
-def shown_time(result: Result) -> int | str | None:
-    """Return the instant of a view as users see it."""
-    if result.as_of is None or not result.timestamps:
-        return result.as_of
-    text: str = iso_text(pa.array([result.as_of], pa.int64()).cast(TIMESTAMP))[0].as_py()
-    return text
-
-
-def encoded(table: pa.Table, format: str) -> bytes:
-    """Return a table as the bytes of a file."""
-    table = unique_names(table)
-    if format == "jsonl":
-        return json_lines(table)
-    sink = io.BytesIO()
-    if format == "csv":
-        pyarrow.csv.write_csv(_short_times(table), sink)
-    else:
-        pyarrow.parquet.write_table(table, sink)
-    return sink.getvalue()
-
-
-def _short_times(table: pa.Table) -> pa.Table:
-    """Return a table whose timestamp columns of whole seconds are printed without fractions."""
-    for at, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            column = table.column(at)
-            whole = pc.all(pc.equal(pc.floor_temporal(column, unit="second"), column)).as_py()
-            if whole is not False:
-                table = table.set_column(at, field.name, column.cast(pa.timestamp("s")))
-    return table
-
-
 def committed_files(folder: Path) -> list[tuple[Path, str, str]]:
     """Return the committed files of a sink folder with their query and batch, in order."""
     found = []
@@ -401,7 +374,7 @@ def read_committed(folder: str | Path) -> Iterator[dict[str, Any]]:
         columns = marker["queries"].get(query, {}).get("columns", [])
         types = {name: parse_type(kind) for name, kind in columns}
         try:
-            rows += _READ[marker["format"]](path, types)
+            rows += ENCODINGS[marker["format"]].read(path, types)
         except (ValueError, OSError, AttributeError, RecursionError, pa.ArrowException) as error:
             raise DataError(
                 f"the file {path} must hold rows as {marker['format']}, got: {error}"
@@ -432,41 +405,3 @@ def _time_of(row: dict[str, Any]) -> tuple[bool, Any, bool, Any]:
     end = row.get("_end")
     no_start, no_end = start is None, end is None
     return not no_start, 0 if no_start else start, no_end, 0 if no_end else end
-
-
-def _read_jsonl(path: Path, types: dict[str, pa.DataType]) -> Iterator[dict[str, Any]]:
-    with open(path, "rb") as lines:
-        for line in lines:
-            yield json.loads(line)
-
-
-def _read_parquet(path: Path, types: dict[str, pa.DataType]) -> Iterator[dict[str, Any]]:
-    return json_rows(pyarrow.parquet.ParquetFile(path).read())
-
-
-def _read_csv(path: Path, types: dict[str, pa.DataType]) -> Iterator[dict[str, Any]]:
-    names = pyarrow.csv.open_csv(path).schema.names
-    table = pyarrow.csv.read_csv(
-        path,
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
-    )
-    columns = [_typed(one_array(table.column(name)), types.get(name)) for name in names]
-    return json_rows(pa.table(columns, names=names))
-
-
-def _typed(text: pa.Array, type: pa.DataType | None) -> pa.Array:
-    """Return a column of a CSV file as its type; times are integers or timestamps, as they look."""
-    for candidate in (pa.int64(), TIMESTAMP) if type is None else (type,):
-        array, bad = convert(text, candidate)
-        if not bad.any():
-            return array
-    return text
-
-
-_READ = {"jsonl": _read_jsonl, "csv": _read_csv, "parquet": _read_parquet}

@@ -24,11 +24,13 @@ from penstock.expr import types
 from penstock.masking import shown_option, without_passwords
 from penstock.model import I64, TIMESTAMP, Field, one_array
 from penstock.options import Secret
+from penstock.sinks.base import Sink, SinkFormat, SinkRequest
 from penstock.sinks.database import (
     DELIVERIES,
     NOTES,
     REMEMBERED,
     Database,
+    DatabaseSink,
     Line,
     Note,
     TableColumn,
@@ -65,6 +67,20 @@ _FITTING = {
     "date": ("date",),
 }
 """The types of columns that hold every value of a column of ours."""
+
+
+class PostgresqlFormat(SinkFormat):
+    """A table of a PostgreSQL database."""
+
+    name = "postgresql"
+    options = ("url", "user", "password", "table", "changes", "overwrite", "pruned")
+    view = "delta"
+
+    def check(self, definition: SinkDef) -> None:
+        database_of(definition)
+
+    def open(self, definition: SinkDef, request: SinkRequest) -> Sink:
+        return DatabaseSink(database_of(definition), definition, request)
 
 
 class PostgresqlDatabase(Database):
@@ -396,7 +412,7 @@ class PostgresqlDatabase(Database):
                 copy.write(csv_of(rows.slice(first, _CHUNK)))
 
 
-def open_postgresql(definition: SinkDef) -> PostgresqlDatabase:
+def database_of(definition: SinkDef) -> PostgresqlDatabase:
     """Return the database of a sink; its options are checked, nothing is opened."""
     given = {
         name.lower(): value if isinstance(value, Secret) else str(value)

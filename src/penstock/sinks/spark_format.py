@@ -7,13 +7,27 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.catalog import SinkDef
-from penstock.errors import DataError, first_sentence
+from penstock.errors import ConfigError, DataError, first_sentence
 from penstock.runs.deliveries import Held
-from penstock.sinks.base import Result, Sink, options_of, unique_names
+from penstock.sinks.base import Result, Sink, SinkFormat, SinkRequest, options_of, unique_names
 from penstock.sinks.ledger import Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class SparkFormat(SinkFormat):
+    """A format that Spark writes; its options are Spark's."""
+
+    options = None
+
+    def open(self, definition: SinkDef, request: SinkRequest) -> Sink:
+        if request.spark is None:
+            raise ConfigError(
+                f"the sink {definition.name} must be opened with a Spark session, because its "
+                f"format '{definition.format}' is Spark's"
+            )
+        return SparkSink(definition, request.spark, Ledger(request.ledger, request.query))
 
 
 class SparkSink(Sink):

@@ -19,12 +19,13 @@ from penstock.catalog import SinkDef
 from penstock.errors import ConfigError
 from penstock.expr import types
 from penstock.model import I64, TIMESTAMP, Field, one_array
-from penstock.sinks.base import options_of
+from penstock.sinks.base import Sink, SinkFormat, SinkRequest, options_of
 from penstock.sinks.database import (
     DELIVERIES,
     NOTES,
     REMEMBERED,
     Database,
+    DatabaseSink,
     Line,
     Note,
     TableColumn,
@@ -44,6 +45,20 @@ _AFFINITIES = {
     "TEXT": ("TEXT", "BLOB"),
 }
 """The affinities of columns that keep the values of a column of ours as they are."""
+
+
+class SqliteFormat(SinkFormat):
+    """A table of an SQLite file."""
+
+    name = "sqlite"
+    options = ("path", "table", "changes", "overwrite", "pruned")
+    view = "delta"
+
+    def check(self, definition: SinkDef) -> None:
+        database_of(definition, fsync=True)
+
+    def open(self, definition: SinkDef, request: SinkRequest) -> Sink:
+        return DatabaseSink(database_of(definition, request.fsync), definition, request)
 
 
 class SqliteDatabase(Database):
@@ -305,7 +320,7 @@ class SqliteDatabase(Database):
         )
 
 
-def open_sqlite(definition: SinkDef, fsync: bool) -> SqliteDatabase:
+def database_of(definition: SinkDef, fsync: bool) -> SqliteDatabase:
     """Return the database of a sink; its options are checked, nothing is opened."""
     given = options_of(definition)
     path, table = given.get("path"), given.get("table")

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.model import one_array
-from penstock.sinks.base import unique_names
+from penstock.model import TIMESTAMP, one_array
+from penstock.sinks.base import Result, unique_names
 
 _NO_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 _TEXT = pa.large_string()
@@ -58,6 +58,14 @@ def iso_text(times: pa.Array) -> pa.Array:
     )
     short = pc.replace_substring_regex(text, r"\.000000$", "")
     return pc.if_else(times.is_valid(), short, pa.scalar(None, pa.string()))
+
+
+def shown_time(result: Result) -> int | str | None:
+    """Return the instant of a view as users see it."""
+    if result.as_of is None or not result.timestamps:
+        return result.as_of
+    text: str = iso_text(pa.array([result.as_of], pa.int64()).cast(TIMESTAMP))[0].as_py()
+    return text
 
 
 def _chunks(array: pa.Array | pa.ChunkedArray) -> list[pa.Array]:

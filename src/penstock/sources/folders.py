@@ -23,6 +23,7 @@ import pyarrow.parquet
 
 from penstock.errors import DataError, StateError
 from penstock.sources.offsets import START, Place, bad_position
+from penstock.sources.readers.base import Descriptor
 from penstock.sources.signatures import LIST, FileList, Signature, check_unchanged
 
 __all__ = ["LIST", "FolderFiles", "FolderPosition"]
@@ -31,8 +32,6 @@ SUFFIXES = (".parquet", ".pq")
 
 _ENDINGS = (b"PAR1", b"PARE")
 """The last bytes of a Parquet file that is whole."""
-
-_Descriptor = tuple[str, str, int, int, int, int, bool]
 
 
 @dataclass(frozen=True)
@@ -114,13 +113,13 @@ class FolderFiles:
 
     def advance(
         self, position: FolderPosition, rows: int, files: int, size: int
-    ) -> tuple[FolderPosition, list[_Descriptor]]:
+    ) -> tuple[FolderPosition, list[Descriptor]]:
         """Return where a batch ends that takes so many rows, files and bytes, and its slices.
 
         It takes at least one row where there is one.
         """
         self.check(position)
-        slices: list[_Descriptor] = []
+        slices: list[Descriptor] = []
         while position.file < len(self.paths) and rows > 0 and len(slices) < files:
             path = self.paths[position.file]
             whole = self._whole(position)
@@ -144,13 +143,13 @@ class FolderFiles:
         assert listed is not None
         return replace(position, listed=listed), slices
 
-    def between(self, first: FolderPosition, last: FolderPosition) -> list[_Descriptor]:
+    def between(self, first: FolderPosition, last: FolderPosition) -> list[Descriptor]:
         """Return the slices between two positions that were reached before."""
         self.check(first)
         self.check(last)
         if (last.file, last.row, last.ordinal) < (first.file, first.row, first.ordinal):
             raise bad_position(self._stream, f"it goes from {first} back to {last}")
-        slices: list[_Descriptor] = []
+        slices: list[Descriptor] = []
         position = first
         for file in range(first.file, min(last.file + 1, len(self.paths))):
             position = replace(position, file=file, row=first.row if file == first.file else 0)

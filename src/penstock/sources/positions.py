@@ -15,7 +15,7 @@ between two rows (at least one chronon), so time goes on at the border of two ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ from penstock.catalog import StreamDef
 from penstock.errors import DataError, StateError
 from penstock.model import I64, MIN_TIME, TIMESTAMP, to_numpy
 from penstock.sources.offsets import START, Place, bad_position
-from penstock.sources.readers import read_slice
+from penstock.sources.readers import Slice, read_file
 from penstock.sources.readers.base import (
     EXTENSIONS,
+    Descriptor,
     file_format,
     local_path,
     open_input,
@@ -41,9 +42,6 @@ from penstock.sources.readers.delimited import csv_dialect, text_dialect
 from penstock.sources.readers.lines import advance as advance_lines
 from penstock.sources.readers.lines import check_text
 from penstock.sources.signatures import FileList, Signature, check_unchanged, digest, signature
-
-Descriptor = tuple[str, str, int, int, int, int, bool]
-"""stream, path, first, last, ordinal, shift, final."""
 
 _LOOK_AHEAD = 65_536
 """Rows whose times are read at once when a stream is paced by event time."""
@@ -268,13 +266,19 @@ class ReplayFiles:
         return self._ahead
 
     def _fill_times(self, into: I64, path: str, first: int, last: int, shift: int) -> None:
-        for part in read_slice(self.definition, path, first, last, (), shift):
+        for part in self._read(path, first, last, shift):
             into[part.positions] = to_numpy(part.table.column(self.definition.time))
+
+    def _read(self, path: str, first: int, last: int, shift: int = 0) -> Iterator[Slice]:
+        """Read the times of some rows."""
+        if first != last:
+            kind = file_format(self.definition, path)
+            yield from read_file(self.definition, kind, path, first, last, (), shift)
 
     def _found_period(self) -> int:
         lowest, highest, rows = 2**63 - 1, MIN_TIME, 0
         for path in self.paths:
-            for part in read_slice(self.definition, path, 0, -1, ()):
+            for part in self._read(path, 0, -1):
                 times = to_numpy(part.table.column(self.definition.time))
                 if len(times):
                     lowest = min(lowest, int(times.min()))

@@ -1,9 +1,9 @@
-"""Static tables that Arrow reads, local Parquet in parts and plain CSV; what a table held."""
+"""Reading static tables with Arrow: Parquet files in parts, plain CSV; what a table held."""
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from penstock.catalog import TableDef, has_references, opened
-from penstock.errors import DataError, NotSupportedError, suggest
+from penstock.catalog import TableDef
+from penstock.errors import DataError, suggest
 from penstock.expr.types import type_name
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import one_array
-from penstock.sources.readers.base import FILE_FORMATS, local_path
+from penstock.sources.readers.base import local_path
 from penstock.sources.readers.conversion import convert, plain
 
 Chunks = Iterator[pa.Table]
-ReadTable = Callable[[TableDef], pa.Table]
 
 CHUNK_ROWS = 1 << 18
 _CHUNK_BYTES = 16 << 20
@@ -56,15 +55,6 @@ class Contents:
         return {"rows": self._rows, "sum": self._sum % 2**64, "columns": self.columns}
 
 
-def check_table(definition: TableDef) -> None:
-    """Check the path of a table before anything is started."""
-    if has_references(definition):
-        return
-    if definition.format.lower() in (*FILE_FORMATS, "parquet"):
-        options = {name.lower(): str(value) for name, value in definition.options.items()}
-        check_path(f"table {definition.name}", options.get("path"))
-
-
 def check_path(owner: str, path: str | None) -> None:
     """Check that a path is given and that something is there."""
     if not path:
@@ -77,47 +67,13 @@ def check_path(owner: str, path: str | None) -> None:
         )
 
 
-def whole_table(definition: TableDef, otherwise: ReadTable | None = None) -> pa.Table:
-    """Return all rows of a table as they are now.
-
-    Local Parquet and plain CSV files are read by Arrow, everything else by ``otherwise``.
-    """
-    definition = opened(definition)
-    check_table(definition)
-    files = local_parquet(definition)
-    if files is not None:
-        every = range(len(definition.schema))
-        parts = parts_of(definition, files)
-        chunks = [chunk for part in parts for chunk in read_part(definition, part, every)]
-        return pa.concat_tables([_empty(definition), *chunks])
-    lines = _local_csv(definition)
-    if lines is not None:
-        return pa.concat_tables([_empty(definition), *(_csv(definition, p) for p in lines)])
-    if otherwise is None:
-        raise NotSupportedError(
-            f"the table {definition.name} must be local Parquet or CSV to be read without Spark, "
-            f"got format '{definition.format}' with its options; ask in the session that runs, or "
-            f"keep what joins with it: CREATE MATERIALIZED VIEW name AS SELECT .. JOIN "
-            f"{definition.name} .."
-        )
-    found = otherwise(definition)
-    return _chunk(definition, found.to_batches()) if found.num_rows else _empty(definition)
-
-
-def _empty(definition: TableDef) -> pa.Table:
+def empty_table(definition: TableDef) -> pa.Table:
+    """Return no rows of a table."""
     return _table(definition, [pa.array([], field.type) for field in definition.schema])
 
 
-def _local_csv(definition: TableDef) -> list[str] | None:
-    """Return the files of a table of CSV with a header that Arrow reads as Spark does."""
-    options = {name.lower(): str(value) for name, value in definition.options.items()}
-    plain = options.keys() <= {"path", "header"} and options.get("header", "true") == "true"
-    if definition.format.lower() != "csv" or not plain:
-        return None
-    return _local_files(options.get("path", ""))
-
-
-def _csv(definition: TableDef, path: str) -> pa.Table:
+def csv_table(definition: TableDef, path: str) -> pa.Table:
+    """Read a CSV file with a header."""
     try:
         with pyarrow.csv.open_csv(path) as source:
             header = source.schema.names
@@ -135,22 +91,13 @@ def _csv(definition: TableDef, path: str) -> pa.Table:
         ) from None
     chosen = table_columns(definition, found.column_names, by_place=False)
     rows = found.select(chosen)
-    return _chunk(definition, rows.to_batches()) if rows.num_rows else _empty(definition)
+    return one_chunk(definition, rows.to_batches()) if rows.num_rows else empty_table(definition)
 
 
 # Parquet
 
 
-def local_parquet(definition: TableDef) -> list[str] | None:
-    """Return the files of a table that Arrow can read, None if it must be Spark."""
-    if definition.format.lower() != "parquet" or {k.lower() for k in definition.options} != {
-        "path"
-    }:
-        return None
-    return _local_files(str(next(iter(definition.options.values()))))
-
-
-def _local_files(address: str) -> list[str] | None:
+def local_files(address: str) -> list[str] | None:
     """Return the files of a local path, of a folder those in it; None if Spark must look."""
     local = local_path(address)
     if local is None:
@@ -224,13 +171,14 @@ def fitting(definition: TableDef, batches: Iterable[pa.RecordBatch]) -> Chunks:
         waiting.append(batch)
         enough = sum(b.nbytes for b in waiting) >= _CHUNK_BYTES
         if enough or sum(b.num_rows for b in waiting) >= CHUNK_ROWS:
-            yield _chunk(definition, waiting)
+            yield one_chunk(definition, waiting)
             waiting = []
     if waiting:
-        yield _chunk(definition, waiting)
+        yield one_chunk(definition, waiting)
 
 
-def _chunk(definition: TableDef, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+def one_chunk(definition: TableDef, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Return record batches as one table of the declared types."""
     found = pa.Table.from_batches(batches)
     return _table(
         definition,

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
-import penstock.spark.replay
+import penstock.spark.descriptor_source
 import penstock.spark.tables
 import penstock.spark.tasks  # noqa: F401
 

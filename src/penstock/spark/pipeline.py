@@ -46,14 +46,15 @@ from penstock.runs.reading import file_name
 from penstock.settings import Config
 from penstock.sinks.delivery import Delivery
 from penstock.sources.admission import Admission
-from penstock.sources.backlog import Backlog, Waiting
+from penstock.sources.base import Backlog, Waiting
+from penstock.sources.formats import backlog_of, ends_by_itself, is_finite, is_pushed
 from penstock.sources.spool import SpoolFiles
 from penstock.sources.stream_forms import described, difference
 from penstock.spark.engine import pipeline_session
 from penstock.spark.failures import root_cause
 from penstock.spark.metrics import Hot, Metrics, arrived, arrived_by_stream
 from penstock.spark.pushdown import push_down
-from penstock.spark.sources import SPARK_ERRORS, is_finite, open_streams
+from penstock.spark.sources import SPARK_ERRORS, open_streams
 from penstock.spark.tables import (
     check_contents,
     contents_frame,
@@ -335,7 +336,7 @@ class Pipeline:
     def waiting(self, stream: str) -> Waiting | None:
         """Return how much of a stream is known to be waiting; None where nobody knows."""
         if stream not in self._backlogs:
-            self._backlogs[stream] = Backlog(self.streams[stream], self.spool(stream))
+            self._backlogs[stream] = backlog_of(self.streams[stream], self.spool(stream))
         taken = arrived(self.manifest, stream)
         return self._backlogs[stream].waiting(taken, self.metrics.reached.get(stream))
 
@@ -370,7 +371,7 @@ class Pipeline:
         return all(
             Progress.of(self.manifest.progress.get(n)).final
             for n in self.wanted_streams
-            if self.streams[n].format.lower() == "replay" and is_finite(self.streams[n])
+            if ends_by_itself(self.streams[n])
         )
 
     def await_idle(self) -> None:
@@ -435,7 +436,7 @@ class Pipeline:
         self._reached.append(arrived_by_stream(self.manifest))
         oldest = self._reached[0]
         for name in self._opened:
-            if self.streams[name].format.lower() == "memory" and oldest.get(name):
+            if is_pushed(self.streams[name]) and oldest.get(name):
                 if name not in self._spools:
                     self._spools[name] = SpoolFiles(self.spool(name))
                 self._spools[name].prune(oldest[name])

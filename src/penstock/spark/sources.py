@@ -1,9 +1,8 @@
 """Opening any stream as a Spark streaming DataFrame with the same columns.
 
-* ``replay`` and ``memory`` are Penstock's own source of descriptors (`penstock.spark.replay`), one
-  for all of them.
-* ``parquet`` is a folder whose files arrive. A local one is watched by the same source; of other
-  storage Spark's ``binaryFile`` stream, without the content, gives each file once.
+* Where Penstock plans the batches, streams are its own source of descriptors, one for all of them
+  (`penstock.spark.descriptor_source`).
+* Where Spark only lists files, its ``binaryFile`` stream, without the content, gives each once.
 * Every other format is read by Spark: its rows travel in a struct column ``native_<stream>``.
 
 All have the descriptor columns; a batch of a stream is in one partition, so that one task sees it
@@ -35,31 +34,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.catalog import StreamDef, has_references, opened
-from penstock.errors import ConfigError, DataError, first_sentence, shown_cause, suggest
+from penstock.catalog import StreamDef, opened
+from penstock.errors import DataError, first_sentence, shown_cause
 from penstock.expr.types import type_name
 from penstock.model import Schema
-from penstock.options import Secret, is_public
 from penstock.settings import Config
-from penstock.sources.positions import ReplayFiles, loop_rounds, positive
+from penstock.sources.base import SparkReading
+from penstock.sources.formats import check_stream, source_format
 from penstock.sources.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
-from penstock.sources.readers.base import FILE_FORMATS, local_path, option, to_json
-from penstock.sources.tables import check_path
-from penstock.spark.replay import FORMAT, DescriptorSource
+from penstock.sources.readers.base import to_json
+from penstock.spark.descriptor_source import FORMAT, DescriptorSource
 from penstock.spark.types import spark_type
 
-_OWN_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "replay": ("path", "format", "rate", "speed", "loop", "delimiter", "null"),
-    "memory": (),
-    "parquet": (
-        "path",
-        "pathGlobFilter",
-        "recursiveFileLookup",
-        "maxFilesPerTrigger",
-        "latestFirst",
-        "maxFileAge",
-    ),
-}
 OWN_SOURCE = "streams"
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """What a call into Spark raises: the second kind when pyspark does not know the exception."""
@@ -67,7 +53,6 @@ SPARK_ERRORS = (PySparkException, Py4JJavaError)
 _LONGEST_SOURCE = 200
 """Spark makes a folder with the name of a source."""
 
-_PARSED_FORMATS = ("csv", "json")
 _BINARY_FILE = StructType(
     [
         StructField("path", StringType()),
@@ -81,12 +66,6 @@ _BINARY_FILE = StructType(
 def native_column(stream: str) -> str:
     """Return the name of the struct column that carries rows which Spark has parsed."""
     return f"native_{stream}"
-
-
-def is_finite(definition: StreamDef) -> bool:
-    """Whether a stream ends by itself: a replay that does not loop for ever, or a memory stream."""
-    kind = definition.format.lower()
-    return kind == "memory" or (kind == "replay" and loop_rounds(definition) is not None)
 
 
 def open_streams(
@@ -106,18 +85,13 @@ def open_streams(
     own: list[dict[str, Any]] = []
     for definition in map(opened, definitions):
         check_stream(definition)
-        kind, folder = definition.format.lower(), spool(definition.name)
-        if kind == "memory" and not folder:
-            raise ConfigError(
-                f"a memory stream must have a spool folder, but stream {definition.name} has none"
-            )
-        watched = kind == "parquet" and folder is not None and _is_watched(definition)
-        if kind in ("replay", "memory") or watched:
+        found, folder = source_format(definition.format), spool(definition.name)
+        if found.is_planned(definition, folder):
             own.append(_own_options(definition, config, folder, admission))
-        elif kind == "parquet":
-            frames.append(_open_folder(spark, definition, config).coalesce(1))
         else:
-            frames.append(_open_native(spark, definition, config).coalesce(1))
+            how = found.spark_reading(definition, config)
+            opening = _open_folder if how.listed else _open_native
+            frames.append(opening(spark, definition, how).coalesce(1))
     if own:
         _register(spark)
         frames.append(_load(spark, OWN_SOURCE, FORMAT, {"streams": json.dumps(own)}))
@@ -132,14 +106,12 @@ def _own_options(
         "definition": to_json(definition),
         "rows": config["batch.rows"],
         "bytes": config["batch.bytes"],
+        "files": config["batch.files"],
     }
     if admission is not None:
         options["admission"] = admission
     if folder is not None:
         options["folder"] = str(Path(folder).absolute())
-    if definition.format.lower() == "parquet":
-        files = option(definition, "maxFilesPerTrigger") or config["batch.files"]
-        options["files"] = int(files)
     return options
 
 
@@ -155,50 +127,6 @@ def _register(spark: SparkSession) -> None:
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-
-
-def _is_watched(definition: StreamDef) -> bool:
-    """Whether a folder is local and needs nothing of Spark's own file source."""
-    path = option(definition, "path")
-    local = None if path is None else local_path(path)
-    plain_options = {name.lower() for name in definition.options} <= {"path", "maxfilespertrigger"}
-    return plain_options and local is not None and Path(local).is_dir()
-
-
-def check_stream(definition: StreamDef) -> None:
-    """Check the options and the path of a stream before anything is started."""
-    kind = definition.format.lower()
-    if kind in _OWN_OPTIONS:
-        known = _OWN_OPTIONS[kind]
-        for name in definition.options:
-            if name.lower() not in {k.lower() for k in known}:
-                raise ConfigError(
-                    f"there is no option '{name}' of the stream format {kind} "
-                    f"(stream {definition.name}); {suggest(name, known)}"
-                )
-    if kind in _OWN_OPTIONS or kind in FILE_FORMATS:
-        for name, value in definition.options.items():
-            if isinstance(value, Secret) and is_public(kind, name):
-                raise ConfigError(
-                    f"the option {name} of stream {definition.name} must not be SECRET, because "
-                    f"the checkpoint names the files of the format {kind}"
-                )
-    if has_references(definition):
-        return  # the values are looked up, and checked, when the stream is opened
-    if kind == "replay":
-        if positive(definition, "rate") and positive(definition, "speed"):
-            raise ConfigError(
-                f"the stream {definition.name} must have a rate or a speed, not both; "
-                f"rate counts rows per second, speed is a multiple of event time"
-            )
-        ReplayFiles(definition).check()
-    elif kind == "parquet" or kind in FILE_FORMATS:
-        check_path(f"stream {definition.name}", option(definition, "path"))
-        if (option(definition, "mode") or "").upper() == "DROPMALFORMED":
-            raise ConfigError(
-                f"the option mode of stream {definition.name} must not be DROPMALFORMED, because "
-                f"rows are never dropped in silence; declare ON ERROR DEADLETTER <sink> instead"
-            )
 
 
 def _load(
@@ -229,14 +157,10 @@ def _hexadecimal(match: re.Match[str]) -> str:
     return f"_x{ord(match[0]):x}_"
 
 
-def _open_folder(spark: SparkSession, definition: StreamDef, config: Config) -> DataFrame:
-    """Open a folder of Parquet files as descriptors of whole files."""
-    options = {
-        "pathGlobFilter": "*.{parquet,pq}",
-        "maxFilesPerTrigger": str(config["batch.files"]),
-        **_spelled(definition.options, _OWN_OPTIONS["parquet"]),
-    }
-    found = _load(spark, _source_name(definition), "binaryFile", options, _BINARY_FILE).select(
+def _open_folder(spark: SparkSession, definition: StreamDef, how: SparkReading) -> DataFrame:
+    """Open a folder as descriptors of whole files."""
+    source = _source_name(definition)
+    found = _load(spark, source, "binaryFile", how.options, _BINARY_FILE).select(
         "path", "modificationTime", "length"
     )
     return found.select(
@@ -250,39 +174,18 @@ def _open_folder(spark: SparkSession, definition: StreamDef, config: Config) -> 
     )
 
 
-def _spelled(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
-    by_lower = {name.lower(): name for name in known}
-    return {by_lower[name.lower()]: str(value) for name, value in options.items()}
-
-
-def _open_native(spark: SparkSession, definition: StreamDef, config: Config) -> DataFrame:
+def _open_native(spark: SparkSession, definition: StreamDef, how: SparkReading) -> DataFrame:
     """Open a stream that Spark parses itself."""
-    kind = definition.format.lower()
-    given = {name.lower() for name in definition.options}
-    options: dict[str, str] = {}
-    if kind in FILE_FORMATS:
-        options["maxFilesPerTrigger"] = str(config["batch.files"])
-    if kind == "kafka":
-        options["maxOffsetsPerTrigger"] = str(config["batch.rows"])
-    if kind in _PARSED_FORMATS:
-        options |= {
-            "mode": "PERMISSIVE",
-            "columnNameOfCorruptRecord": CORRUPT,
-            "timeZone": "UTC",
-        }
-    if kind == "csv":
-        options |= {"header": "true", "enforceSchema": "false"}
-    options = {name: value for name, value in options.items() if name.lower() not in given}
-    options |= {name: str(value) for name, value in definition.options.items()}
     declared = spark_schema(definition.schema)
-    if kind in _PARSED_FORMATS:
+    if how.marks_bad_rows:
         declared = declared.add(StructField(CORRUPT, StringType()))
     try:
-        if kind in FILE_FORMATS:
-            loaded = _load(spark, _source_name(definition), kind, options, declared)
+        if how.from_files:
+            kind = definition.format.lower()
+            loaded = _load(spark, _source_name(definition), kind, how.options, declared)
         else:
-            loaded = _load_own_schema(spark, definition, options, declared)
-        return _uniform(definition, loaded, kind in FILE_FORMATS)
+            loaded = _load_own_schema(spark, definition, how.options, declared)
+        return _uniform(definition, loaded, how.from_files)
     except SPARK_ERRORS as error:
         raise DataError(
             f"the stream {definition.name} must be readable by Spark as format "

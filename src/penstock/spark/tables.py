@@ -32,17 +32,8 @@ from penstock.physical.parcels import SPARK_SCHEMA, Parcel, report, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs import failpoints
 from penstock.settings import Config
-from penstock.sources.tables import (
-    Chunks,
-    Contents,
-    Part,
-    check_table,
-    fitting,
-    local_parquet,
-    parts_of,
-    read_part,
-    table_columns,
-)
+from penstock.sources.table_formats import check_table, table_format
+from penstock.sources.tables import Chunks, Contents, Part, fitting, read_part, table_columns
 from penstock.spark.sources import SPARK_ERRORS, quoted
 from penstock.spark.tasks import Batches, Job
 
@@ -133,16 +124,16 @@ def table_frame(
     """
     definition = opened(definition)
     check_table(definition)
-    files = local_parquet(definition)
-    if files is None:
+    parts = table_format(definition).parts(definition)
+    if parts is None:
         return _read_by_spark(spark, definition, work)
     cores = spark.sparkContext.defaultParallelism
-    tasks = _dealt(parts_of(definition, files), cores * _TASKS_PER_CORE)
+    tasks = _dealt(parts, cores * _TASKS_PER_CORE)
 
     def run(batches: Batches) -> Batches:
         numbers = (n for batch in batches for n in batch.column(0).to_pylist())
-        parts = (part for n in numbers for part in tasks[n])
-        return to_batches(work(c for part in parts for c in read_part(definition, part, needed)))
+        mine = (part for n in numbers for part in tasks[n])
+        return to_batches(work(c for part in mine for c in read_part(definition, part, needed)))
 
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, SPARK_SCHEMA)
 
@@ -175,18 +166,10 @@ def _read_by_spark(spark: SparkSession, definition: TableDef, work: Work) -> Dat
 
 def _loaded(spark: SparkSession, definition: TableDef, use: Callable[[DataFrame], Any]) -> Any:
     """Return what is made of a table's frame, which has the declared columns in their order."""
-    kind = definition.format.lower()
-    options = {name.lower(): str(value) for name, value in definition.options.items()}
-    if kind == "csv":
-        options.setdefault("header", "true")
-    reader = spark.read.format(definition.format).options(**options)
-    by_place = kind == "csv" and options["header"].lower() != "true"
-    if kind == "json":
-        reader = reader.option("primitivesAsString", "true")
-
+    how = table_format(definition).spark_table(definition)
     try:
-        loaded = reader.load()
-        chosen = table_columns(definition, loaded.columns, by_place)
+        loaded = spark.read.format(definition.format).options(**how.options).load()
+        chosen = table_columns(definition, loaded.columns, how.by_place)
         return use(loaded.select(*(F.col(quoted(name)) for name in chosen)))
     except SPARK_ERRORS as error:
         raise DataError(

@@ -28,8 +28,9 @@ from penstock.runs import failpoints
 from penstock.runs.mappings import release_beyond
 from penstock.runs.segments import SegmentStorage, forget_deleted
 from penstock.settings import Config
-from penstock.sources.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
-from penstock.sources.readers.base import file_format, shortened
+from penstock.sources.formats import file_kind, read_slice
+from penstock.sources.readers import DESCRIPTOR, TYPED, Slice, arrival_order, read_native
+from penstock.sources.readers.base import shortened
 from penstock.spark.exchange import receive, send
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.sources import native_column
@@ -256,7 +257,7 @@ def _described_slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int])
     ordered = rows.select(DESCRIPTOR.names).take(pa.array(arrival_order(rows)))
     for d in ordered.to_pylist():
         place = (d["path"], d["first"], d["last"])
-        typed = bool(d["path"]) and file_format(stream, d["path"]) in ("parquet", "arrow")
+        typed = bool(d["path"]) and file_kind(stream, d["path"]) in TYPED
         columns = sorted(needed) if typed and stream.late is None else None
         for part in read_slice(stream, *place, columns, d["shift"] or 0):
             yield d["ordinal"], part, None

@@ -19,12 +19,17 @@ from penstock.sources.readers.base import (
     REJECTED,
     Slice,
     arrival_order,
-    file_format,
     open_input,
     shorter,
     wanted_columns,
 )
-from penstock.sources.readers.columnar import ALL_ROWS, read_arrow, read_native, read_parquet
+from penstock.sources.readers.columnar import (
+    ALL_ROWS,
+    read_arrow,
+    read_native,
+    read_parquet,
+    read_spool,
+)
 from penstock.sources.readers.delimited import read_delimited, read_text
 from penstock.sources.readers.json_lines import read_json
 
@@ -33,10 +38,11 @@ __all__ = [
     "DESCRIPTOR",
     "FOLDER_ORDINAL",
     "REJECTED",
+    "TYPED",
     "Slice",
     "arrival_order",
+    "read_file",
     "read_native",
-    "read_slice",
 ]
 
 _Reader = Callable[[StreamDef, Any, str, int, int, Sequence[int], int], Iterator[Slice]]
@@ -47,11 +53,18 @@ _READERS: Mapping[str, _Reader] = {
     "json": read_json,
     "parquet": read_parquet,
     "arrow": read_arrow,
+    "spool": read_spool,
 }
 
+TYPED = ("parquet", "arrow", "spool")
+"""The files whose values have their types already, so that columns can be read one by one."""
 
-def read_slice(
+_LINES = ("csv", "text", "json")
+
+
+def read_file(
     definition: StreamDef,
+    kind: str,
     path: str,
     first: int,
     last: int,
@@ -60,22 +73,23 @@ def read_slice(
 ) -> Iterator[Slice]:
     """Read ``[first, last)`` of a file (bytes of lines, rows of columnar files) in parts.
 
-    Only ``columns`` (all: None) and the time column are parsed, the others come back null; rows
-    that do not fit are in each part's ``rejected``.  ``last == -1`` means up to the file's end.
+    ``kind`` is how it is read: csv, text, json, parquet, arrow or spool.  Only ``columns`` (all:
+    None) and the time column are parsed, the others come back null; rows that do not fit are in
+    each part's ``rejected``.  ``last == -1`` means up to the file's end.
     """
     if first == last:
         return
     with open_input(path) as source:
-        kind = file_format(definition, path)
-        if kind in ("csv", "text", "json") and last > source.size():
+        if kind in _LINES and last > source.size():
             raise shorter(path)
         if last < 0:
-            last = source.size() if kind in ("csv", "text", "json") else ALL_ROWS
+            last = source.size() if kind in _LINES else ALL_ROWS
         wanted = wanted_columns(definition, columns)
         try:
             yield from _READERS[kind](definition, source, path, first, last, wanted, shift)
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(
-                f"the file '{path}' of stream {definition.name} must be readable as {kind}, and "
-                f"stay as it is while it is read, but: {error}"
+                f"the file '{path}' of stream {definition.name} must be readable as "
+                f"{'arrow' if kind == 'spool' else kind}, and stay as it is while it is read, but: "
+                f"{error}"
             ) from None

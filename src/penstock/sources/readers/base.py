@@ -46,6 +46,9 @@ DESCRIPTOR = pa.schema(
 )
 """The columns that every opened stream has."""
 
+Descriptor = tuple[str, str, int, int, int, int, bool]
+"""stream, path, first, last, ordinal, shift, final."""
+
 FOLDER_ORDINAL = 2**62
 """Subtracted from modification times, so that the ordinals of folder files are negative."""
 
@@ -59,9 +62,6 @@ _BOUNDS: Mapping[pa.DataType, tuple[int, int]] = {
 
 RAW_BYTES = 1 << 16
 """Most bytes of a rejected row that are kept as its raw text."""
-
-FILE_FORMATS = ("csv", "json", "orc", "text", "avro", "xml", "binaryfile")
-"""The formats of Spark that read files."""
 
 CORRUPT = "_corrupt_record"
 """The last field of a native struct: the text of a row that Spark could not parse, else null."""
@@ -136,12 +136,7 @@ def from_json(text: str) -> StreamDef:
 
 
 def file_format(definition: StreamDef, path: str) -> str:
-    """Return the reader of a file: csv, json, text, parquet or arrow."""
-    kind = definition.format.lower()
-    if kind == "memory":
-        return "arrow"
-    if kind == "parquet":
-        return "parquet"
+    """Return the reader of a file that an option or its name tells: csv, json, text, .."""
     given = option(definition, "format")
     if given is not None:
         if given.lower() not in FORMATS:

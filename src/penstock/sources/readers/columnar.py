@@ -133,10 +133,34 @@ def read_arrow(
     wanted: Sequence[int],
     shift: int,
 ) -> Iterator[Slice]:
-    """Read rows ``[first, last)`` of an Arrow file; one of a spool must be what its name tells."""
+    """Read rows ``[first, last)`` of an Arrow file."""
+    return _read_arrow(definition, source.read_buffer(), path, first, last, wanted, shift)
+
+
+def read_spool(
+    definition: StreamDef,
+    source: Any,
+    path: str,
+    first: int,
+    last: int,
+    wanted: Sequence[int],
+    shift: int,
+) -> Iterator[Slice]:
+    """Read rows ``[first, last)`` of a spool's Arrow file, which must be what its name tells."""
     data = source.read_buffer()
-    if definition.format.lower() == "memory":
-        check_bytes(path, memoryview(data))
+    check_bytes(path, memoryview(data))
+    return _read_arrow(definition, data, path, first, last, wanted, shift)
+
+
+def _read_arrow(
+    definition: StreamDef,
+    data: pa.Buffer,
+    path: str,
+    first: int,
+    last: int,
+    wanted: Sequence[int],
+    shift: int,
+) -> Iterator[Slice]:
     with damage_told(definition, path, "Arrow"):
         table = pyarrow.ipc.open_file(data).read_all()
         if table.num_rows < last < ALL_ROWS:

@@ -1,0 +1,108 @@
+"""The formats of streams: one table, and what everybody else asks of it.
+
+A name that the table does not have is looked for among the entry points of other packages; one that
+nobody brings is a format of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from penstock.catalog import StreamDef, has_references
+from penstock.errors import ConfigError, suggest
+from penstock.extensions import SOURCES, extension
+from penstock.options import Secret, is_public
+from penstock.sources.base import Backlog, SourceFormat
+from penstock.sources.memory import MemoryFormat
+from penstock.sources.readers import Slice, read_file
+from penstock.sources.replay import ReplayFormat
+from penstock.sources.spark_formats import SPARK_FORMATS, SparkFormat
+from penstock.sources.watched_folder import ParquetFormat
+
+SOURCE_FORMATS: Mapping[str, SourceFormat] = {
+    found.name: found for found in (ReplayFormat(), MemoryFormat(), ParquetFormat(), *SPARK_FORMATS)
+}
+"""The formats of streams of which something is known here."""
+
+_SPARK = SparkFormat()
+
+
+def source_format(name: str) -> SourceFormat:
+    """Return the format that ``USING`` names."""
+    kind = name.lower()
+    if kind in SOURCE_FORMATS:
+        return SOURCE_FORMATS[kind]
+    try:
+        found = extension(SOURCES, kind)
+    except Exception as error:
+        raise ConfigError(
+            f"the package that brings the stream format {kind} must be one that can be imported, "
+            f"but: {type(error).__name__}: {error}"
+        ) from error
+    if found is not None and not isinstance(found, SourceFormat):
+        raise ConfigError(
+            f"the entry point {kind} of {SOURCES} must name a SourceFormat, got "
+            f"{type(found).__name__}"
+        )
+    return _SPARK if found is None else found
+
+
+def check_stream(definition: StreamDef) -> None:
+    """Check the options and the path of a stream before anything is started."""
+    kind, found = definition.format.lower(), source_format(definition.format)
+    if found.options is not None:
+        for name in definition.options:
+            if name.lower() not in {known.lower() for known in found.options}:
+                raise ConfigError(
+                    f"there is no option '{name}' of the stream format {kind} "
+                    f"(stream {definition.name}); {suggest(name, found.options)}"
+                )
+    if found.names_files:
+        for name, value in definition.options.items():
+            if isinstance(value, Secret) and is_public(kind, name):
+                raise ConfigError(
+                    f"the option {name} of stream {definition.name} must not be SECRET, because "
+                    f"the checkpoint names the files of the format {kind}"
+                )
+    if not has_references(definition):  # else values are looked up, and checked, when it is opened
+        found.check(definition)
+
+
+def is_finite(definition: StreamDef) -> bool:
+    """Whether a stream may end: a replay that does not loop for ever, or a memory stream."""
+    return source_format(definition.format).is_finite(definition)
+
+
+def ends_by_itself(definition: StreamDef) -> bool:
+    """Whether a stream ends although nobody says so."""
+    found = source_format(definition.format)
+    return found.is_finite(definition) and not found.pushed
+
+
+def is_pushed(definition: StreamDef) -> bool:
+    """Whether the program pushes the rows of a stream."""
+    return source_format(definition.format).pushed
+
+
+def backlog_of(definition: StreamDef, folder: str) -> Backlog:
+    """Return what measures how much of a stream is waiting; ``folder`` is that of its spool."""
+    return source_format(definition.format).backlog(definition, folder)
+
+
+def file_kind(definition: StreamDef, path: str) -> str:
+    """Return which of `penstock.sources.readers` reads a file of a stream."""
+    return source_format(definition.format).file_kind(definition, path)
+
+
+def read_slice(
+    definition: StreamDef,
+    path: str,
+    first: int,
+    last: int,
+    columns: Sequence[int] | None = None,
+    shift: int = 0,
+) -> Iterator[Slice]:
+    """Read a part of a stream's file; see `readers.read_file`."""
+    if first != last:
+        kind = file_kind(definition, path)
+        yield from read_file(definition, kind, path, first, last, columns, shift)

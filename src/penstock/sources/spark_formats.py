@@ -1,0 +1,78 @@
+"""The formats of streams that Spark reads itself: folders of files, Kafka, and any other name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.catalog import StreamDef
+from penstock.errors import ConfigError
+from penstock.settings import Config
+from penstock.sources.base import SourceFormat, SparkReading
+from penstock.sources.readers.base import CORRUPT, option
+from penstock.sources.tables import check_path
+
+_PARSED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "timeZone": "UTC"}
+"""What makes Spark give a row that it cannot parse as its text, and read times as we do."""
+
+
+@dataclass(frozen=True)
+class SparkFormat(SourceFormat):
+    """A format of Spark.
+
+    ``limit`` is the option that bounds a batch, and the setting that tells its value.
+    """
+
+    name: str = ""
+    limit: tuple[str, str] | None = None
+    names_files: bool = False
+    marks_bad_rows: bool = False
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, definition: StreamDef) -> None:
+        if self.names_files:
+            check_files(definition)
+
+    def is_planned(self, definition: StreamDef, folder: str | None) -> bool:
+        return False
+
+    def spark_reading(self, definition: StreamDef, config: Config) -> SparkReading:
+        given = {name.lower() for name in definition.options}
+        options = dict(self.defaults)
+        if self.limit is not None:
+            options[self.limit[0]] = str(config[self.limit[1]])
+        options = {name: value for name, value in options.items() if name.lower() not in given}
+        options |= {name: str(value) for name, value in definition.options.items()}
+        return SparkReading(
+            options, from_files=self.names_files, marks_bad_rows=self.marks_bad_rows
+        )
+
+
+def _files(name: str, marks_bad_rows: bool = False, **defaults: str) -> SparkFormat:
+    """Return a format of files in a folder."""
+    limit = ("maxFilesPerTrigger", "batch.files")
+    given = (_PARSED if marks_bad_rows else {}) | defaults
+    return SparkFormat(name, limit, True, marks_bad_rows, given)
+
+
+SPARK_FORMATS = (
+    _files("csv", marks_bad_rows=True, header="true", enforceSchema="false"),
+    _files("json", marks_bad_rows=True),
+    _files("orc"),
+    _files("text"),
+    _files("avro"),
+    _files("xml"),
+    _files("binaryfile"),
+    SparkFormat("kafka", ("maxOffsetsPerTrigger", "batch.rows")),
+)
+"""The formats of Spark of which something is known here."""
+
+
+def check_files(definition: StreamDef) -> None:
+    """Check a stream of files: they must be there, and none of their rows may be dropped."""
+    check_path(f"stream {definition.name}", option(definition, "path"))
+    if (option(definition, "mode") or "").upper() == "DROPMALFORMED":
+        raise ConfigError(
+            f"the option mode of stream {definition.name} must not be DROPMALFORMED, because "
+            f"rows are never dropped in silence; declare ON ERROR DEADLETTER <sink> instead"
+        )

@@ -1,0 +1,136 @@
+"""Penstock's own Spark source, for all streams whose batches Penstock plans itself.
+
+It yields descriptors, never data (see `sources.readers.base`).  Spark runs the planning side
+in a Python process of its own, and starts these one after another, so all streams of a pipeline are
+one source.  Its offset is that of each stream under the stream's name: a stream that is added later
+begins at its own beginning, one that is not read for a while goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.catalog import StreamDef
+from penstock.errors import InternalError, StateError
+from penstock.sources.base import UNLIMITED, Limits, StreamReader
+from penstock.sources.formats import source_format
+from penstock.sources.offsets import bad_position
+from penstock.sources.readers.base import Descriptor, from_json
+
+FORMAT = "penstock"
+"""The name under which the source is registered with Spark."""
+
+DESCRIPTOR_DDL = (
+    "stream STRING, path STRING, first BIGINT, last BIGINT, ordinal BIGINT, shift BIGINT, "
+    "final BOOLEAN"
+)
+
+Offset: TypeAlias = dict[str, dict[str, Any]]
+"""The positions of streams that have left their beginning, by name."""
+
+
+class DescriptorSource(DataSource):
+    """``format("penstock")``: the option ``streams`` is a JSON list of streams, each an object.
+
+    Its ``definition`` is that of the stream, ``rows`` and ``bytes`` are the most of a batch.
+    ``folder`` is where a spool is, or the list of the files of a replay or of a watched folder,
+    of which a batch takes at most ``files``.  ``admission`` is the file that tells how many rows a
+    batch may take by now, at most ``rows``.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return DESCRIPTOR_DDL
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        readers = {}
+        for described in json.loads(self.options["streams"]):
+            definition = from_json(described["definition"])
+            readers[definition.name] = _reader_of(definition, described)
+        return StreamsReader(readers)
+
+
+def _reader_of(definition: StreamDef, options: Mapping[str, Any]) -> StreamReader[Any]:
+    limits = Limits(
+        options["rows"],
+        options.get("bytes", UNLIMITED),
+        options.get("files", UNLIMITED),
+        options.get("admission"),
+    )
+    return source_format(definition.format).reader(definition, limits, options.get("folder"))
+
+
+class Slices(InputPartition):
+    """The descriptors of a stream in one batch, in one partition."""
+
+    def __init__(self, descriptors: Sequence[Descriptor]) -> None:
+        super().__init__(None)
+        self.descriptors = list(descriptors)
+
+
+class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of all streams; those that bring something get a partition each."""
+
+    def __init__(self, readers: Mapping[str, StreamReader[Any]]) -> None:
+        self._readers = readers
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(UNLIMITED)  # each stream has its own
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        for reader in self._readers.values():
+            reader.freeze()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        everything = isinstance(limit, ReadAllAvailable)
+        end = dict(_checked(start))
+        for name, reader in self._readers.items():
+            begin = reader.position(start.get(name))
+            reached = reader.advance(begin, everything)
+            if reached != begin:
+                end[name] = reached.to_json()
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        planned = []
+        lost = set(_checked(start)) - set(_checked(end))
+        if lost:
+            raise bad_position(min(lost), "a later batch has none")
+        for name, reader in self._readers.items():
+            first, last = reader.position(start.get(name)), reader.position(end.get(name))
+            if first != last:
+                planned.append(Slices(reader.slices(first, last)))
+        return planned
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        if not isinstance(partition, Slices):
+            raise InternalError(f"a partition must be Slices, got {type(partition).__name__}")
+        return iter(partition.descriptors)
+
+
+def _checked(offset: Any) -> Offset:
+    """Check that an offset has a position for each of some streams."""
+    if not isinstance(offset, dict) or not all(isinstance(p, dict) for p in offset.values()):
+        raise StateError(
+            f"Spark's offsets must have a position for each stream, got {str(offset)[:80]!r}; the "
+            f"checkpoint is damaged, or was made by another version of Penstock: use another "
+            f"--checkpoint"
+        )
+    return offset
