@@ -37,6 +37,12 @@ CREATE QUERY used INTO out AS SELECT s.k FROM s [NOW] JOIN d ON s.k = d.k;
 """
 
 
+ONE_QUERY = """
+CREATE STREAM s (x INT, t BIGINT) USING memory TIMESTAMP BY t;
+CREATE QUERY q AS SELECT x FROM s [NOW]
+"""
+
+
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
     (tmp_path / "s.csv").write_text("k,x,t\na,1,1\n")
@@ -130,6 +136,11 @@ STATEMENTS: list[tuple[str, type[PenstockError], str]] = [
         "the option loop of stream n must be 'true', 'false' or a number",
     ),
     (STREAM.format("memory OPTIONS (path 'x')"), ConfigError, "no option 'path'"),
+    (
+        STREAM.format("csv OPTIONS (path '{folder}', mode 'dropMalformed')"),
+        ConfigError,
+        "the option mode of stream n must not be DROPMALFORMED, because rows are never dropped",
+    ),
     ("CREATE SINK n USING jsonl", ConfigError, "the sink n must have a path"),
     (
         "CREATE SINK n USING csv OPTIONS (path 'p', chnges 'log')",
@@ -305,12 +316,32 @@ def test_starts(spark: Any, tmp_path: Path, session: Session) -> None:
     assert not session.pipeline.active
 
 
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ("folder", "files must be readable and writable, but: [Errno 21] Is a directory"),
+        ("loop", "files must be readable and writable, but: [Errno 40] Too many levels of"),
+        ("nowhere", "files must be readable and writable, but: [Errno 2] No such file"),
+    ],
+)
+def test_files_of_a_checkpoint_that_are_none(tmp_path: Path, found: str, sentence: str) -> None:
+    """What the system does not allow at the start is a sentence, with the path in it."""
+    lock = tmp_path / "checkpoint" / "lock"
+    lock.parent.mkdir()
+    if found == "folder":
+        lock.mkdir()
+    else:
+        lock.symlink_to(lock if found == "loop" else tmp_path / "gone" / "lock")
+    with Session(checkpoint=lock.parent, autostart=False) as session:
+        session.sql(ONE_QUERY)
+        with pytest.raises(StateError) as caught:
+            session.start()
+    assert sentence in str(caught.value)
+    assert str(lock) in str(caught.value)
+
+
 @pytest.mark.spark
 def test_damaged_checkpoints(spark: Any, tmp_path: Path) -> None:
-    script = (
-        "CREATE STREAM s (x INT, t BIGINT) USING memory TIMESTAMP BY t;"
-        "CREATE QUERY q AS SELECT x FROM s [NOW]"
-    )
     manifests = tmp_path / "checkpoint" / "manifest"
     manifests.mkdir(parents=True)
     for text, sentence in (
@@ -323,13 +354,13 @@ def test_damaged_checkpoints(spark: Any, tmp_path: Path) -> None:
                 Session(spark, checkpoint=tmp_path / "checkpoint") as session,
                 pytest.raises(StateError, match=sentence),
             ):
-                session.sql(script)
+                session.sql(ONE_QUERY)
     (tmp_path / "file").write_text("")
     with (
         Session(spark, checkpoint=tmp_path / "file") as session,
         pytest.raises(StateError, match="the checkpoint must be a folder that can be written"),
     ):
-        session.sql(script)
+        session.sql(ONE_QUERY)
 
 
 def test_long_lines_are_cut() -> None:

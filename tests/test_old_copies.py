@@ -236,6 +236,31 @@ def test_a_stream_that_is_read_otherwise(spark: Any, lives: Lives) -> None:
     life.run(spark, allow_change=True)
 
 
+def test_a_changed_stream_is_said_before_the_queries_that_it_changes(
+    spark: Any, lives: Lives
+) -> None:
+    """Another type of a column makes other queries; whoever reads of them looks in vain."""
+    life = lives.late.copy("typed")
+    columns = "(k INT, v INT, t BIGINT)"
+    script = life.script.replace(f"s {columns}", "s (k INT, v BIGINT, t BIGINT)")
+    with Session(spark, checkpoint=life.checkpoint, settings=SETTINGS, autostart=False) as session:
+        session.callback("called", life._call)
+        session.sql(script)
+        with pytest.raises(StateError, match="the stream s must be read as the checkpoint"):
+            session.start()
+
+
+def test_a_checkpoint_and_its_copy_in_one_spark(spark: Any, lives: Lives) -> None:
+    """To Spark both are one query: the second is refused, and the first is not disturbed."""
+    first, second = lives.early.copy("first"), lives.early.copy("second")
+    with first.session(spark) as session:
+        session.start()
+        told = refused(spark, second)
+        assert "a checkpoint and its copy must not be run by one Spark at the same time" in told
+        session.await_idle()
+    assert first.answers() == lives.answers
+
+
 def test_damage_while_nothing_runs_is_found_before_anything_is_swept(
     spark: Any, lives: Lives
 ) -> None:

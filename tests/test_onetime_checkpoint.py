@@ -371,3 +371,23 @@ def test_the_command_line_asks_a_checkpoint(folder: Path) -> None:
     assert "is not kept" in wrong.output
     for missing in ([], ["--checkpoint", str(folder / "nowhere")]):
         assert "--checkpoint must be the folder" in run.invoke(app, ["query", *missing]).output
+
+
+@pytest.mark.parametrize("kept", [0, 200])
+def test_the_command_line_says_which_file_was_cut(folder: Path, kept: int) -> None:
+    writer = Writer(folder)
+    writer.turn()
+    held = open_checkpoint(folder / "checkpoint")._reader.newest()
+    assert held is not None
+    for name in sorted(held.files()):
+        path = folder / "checkpoint" / "segments" / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[:kept])
+        segments._checked.clear()
+        where = ["--checkpoint", str(folder / "checkpoint")]
+        found = CliRunner().invoke(app, ["query", *where, "SELECT c, top FROM sums, watched"])
+        path.write_bytes(whole)
+        assert found.exit_code == 1, found.output
+        assert isinstance(found.exception, SystemExit)
+        assert "state error" in found.stderr
+        assert name in found.stderr.replace("\n", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
@@ -190,6 +191,23 @@ def test_all_queries_may_be_paused_or_dropped(spark: Any, tmp_path: Path) -> Non
         assert session.pipeline.manifest.progress["m"]["accepted"] == len(
             pushed.inputs().streams["m"]
         )
+
+
+def test_late_rows_of_a_stream_that_was_created_again(spark: Any, tmp_path: Path) -> None:
+    """They go where the stream that there is now says, not where the dropped one said."""
+    stream = "CREATE STREAM M (x BIGINT, t BIGINT) USING memory TIMESTAMP BY t LATE INTO {};"
+    query = "CREATE QUERY q AS SELECT x FROM m [NOW];"
+    with Session(spark, settings={"shards": 1}) as session:
+        for sink in ("before", "after"):
+            path = tmp_path / sink
+            session.sql(f"CREATE SINK {sink} USING jsonl OPTIONS (path '{path}');")
+            session.sql(stream.format(sink) + query)
+            session.push("m", [(1, 10 if sink == "before" else 30), (2, 3)])
+            session.await_idle()
+            session.sql("DROP QUERY q; DROP STREAM m;")
+    for sink in ("before", "after"):
+        lines = [path.read_text() for path in sorted((tmp_path / sink).glob("*.jsonl"))]
+        assert [json.loads(line) for line in lines] == [{"x": 2, "t": 3}], sink
 
 
 def test_pushed_rows_and_queries_survive_a_restart(spark: Any, tmp_path: Path) -> None:

@@ -101,6 +101,25 @@ def test_secrets_are_known_by_value_in_every_spelling():
     assert masked("bad line abcdefghijklmnop") == "bad line ***"
 
 
+def test_secrets_are_known_in_either_case():
+    """A driver may write the names of hosts, into which a password may have come, in small."""
+    hide("Hunter-Two-Is-Long")
+    for text in ("Hunter-Two-Is-Long", "hunter-two-is-long", "HUNTER-TWO-IS-LONG"):
+        assert masked(f"no host {text} known") == "no host *** known"
+
+
+def test_a_password_with_an_at_sign_is_known_by_its_parts():
+    """A driver that cuts an address at the first @ takes the rest of the password for a host."""
+    address = "postgresql://me:first@Second-Half@h/d"
+    masking.hide_address(address)
+    assert without_passwords(address) == "postgresql://me:***@h/d"
+    assert masked("could not translate host name Second-Half@h") == (
+        "could not translate host name ***@h"
+    )
+    assert masked("no host second-half") == "no host ***"
+    assert masked("password first@Second-Half") == "password ***"
+
+
 def test_short_secrets_and_ordinary_words_do_not_make_texts_unreadable():
     for text in ("abc", "true", "latest", "path1"):
         hide(text)

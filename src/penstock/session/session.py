@@ -566,7 +566,10 @@ class Session:
         if kind == "stream" and self._delivery is not None:
             aside = [reject_outlet(*key) for key in self._delivery.rejects]
             mine = {reject_outlet(name, why).lower() for why in ("late", "rejected")}
-            self._delivery.forget(outlet for outlet in aside if outlet.lower() in mine)
+            dropped = [outlet for outlet in aside if outlet.lower() in mine]
+            self._delivery.forget(dropped)
+            if self._pipeline is not None:
+                self._pipeline.end_outlets(dropped)
         if kind == "query" or kept:
             handle = self._handles.pop(name.lower())
             if self._pipeline is not None and handle.name in self._pipeline.queries:

@@ -185,10 +185,16 @@ class Pipeline:
         with self._lock:
             self.queries.pop(name, None)
             self._dropped.add(name)
-            if name in self.book:
-                self.book[name] = replace(self.book[name], ended=True)
+            self.end_outlets([name])
             self._plan = None
             failpoints.passing("query-dropped")
+
+    def end_outlets(self, names: Iterable[str]) -> None:
+        """Note that what was delivered to outlets is complete: who has their names next is new."""
+        with self._lock:
+            for name in names:
+                if name in self.book:
+                    self.book[name] = replace(self.book[name], ended=True)
 
     def missing_queries(self) -> list[str]:
         """Return the queries that the checkpoint knows and that nobody has added or dropped."""
