@@ -8,7 +8,8 @@ stages, and the rows of answers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import DataError
@@ -27,7 +28,8 @@ class Fragment:
     """One stage of a plan in one shard, for one micro-batch.
 
     ``send(channel, message)`` is called for what goes to a later stage, and ``deliver(node, batch,
-    operator)`` for the rows of an answer.
+    operator)`` for the rows of an answer.  ``positions`` are the operators that take part, all of
+    the stage unless it is said otherwise.
     """
 
     def __init__(
@@ -41,16 +43,22 @@ class Fragment:
         times: Mapping[str, int],
         send: Callable[[int, Message], None],
         deliver: Callable[[int, Batch, OutputOperator], None],
+        positions: Sequence[int] | None = None,
     ) -> None:
         self.plan = plan
-        self.positions = [i for i in plan.of_stage(stage) if plan.nodes[i].operator is not None]
+        chosen = plan.of_stage(stage) if positions is None else positions
+        self.positions = [at for at in chosen if plan.nodes[at].operator is not None]
         self._send = send
         self._deliver = deliver
         self._policy = policy(config["scheduler"])
         self._operators: dict[int, Operator] = {}
         self._states: dict[int, State] = {}
         self._contexts: list[tuple[Context, frozenset[str]]] = []
-        self._queues: dict[tuple[int, int], Queue] = {}
+        self._queues: dict[int, list[Queue]] = {}
+        self._waiting = dict.fromkeys(self.positions, 0)
+        """How many messages wait for each operator."""
+        self._ready: list[int] = []
+        """The operators for which messages wait, in topological order."""
         self._consumers: dict[int, list[tuple[int, int, tuple[int, ...] | None]]] = {}
         self._channel_consumers: dict[int, list[tuple[int, int, tuple[int, ...] | None]]] = {}
         self._outgoing: dict[int, list[int]] = {}
@@ -72,8 +80,8 @@ class Fragment:
             self._operators[at], self._states[at] = operator, state
             self._contexts.append((context, plan.streams_below(at)))
             self.seconds[at], self.rows_out[at] = 0.0, 0
+            self._queues[at] = [Fifo() for _ in node.inputs]
             for port, source in enumerate(node.inputs):
-                self._queues[at, port] = Fifo()
                 entry = (at, port, source.columns)
                 if source.channel is None:
                     self._consumers.setdefault(source.producer, []).append(entry)
@@ -108,15 +116,8 @@ class Fragment:
 
     def run(self) -> None:
         """Work until every queue is empty."""
-        while True:
-            ready = [
-                at
-                for at in self.positions
-                if any(len(self._queues[at, p]) for p in range(len(self.plan.nodes[at].inputs)))
-            ]
-            if not ready:
-                return
-            self._turn(self._policy.next(ready))
+        while self._ready:
+            self._turn(self._policy.next(self._ready))
 
     def close(self) -> dict[str, Any]:
         """Close every operator and return the description of each state, by digest."""
@@ -131,12 +132,12 @@ class Fragment:
     def _turn(self, at: int) -> None:
         """Let one operator take one message."""
         operator = self._operators[at]
-        for port in range(len(self.plan.nodes[at].inputs)):
-            queue = self._queues[at, port]
-            if len(queue):
-                break
+        port = next(p for p, queue in enumerate(self._queues[at]) if len(queue))
         began = time.perf_counter()
-        message = queue.take()
+        message = self._queues[at][port].take()
+        self._waiting[at] -= 1
+        if not self._waiting[at]:
+            del self._ready[bisect_left(self._ready, at)]
         spent = time.perf_counter() - began
         results = operator.receive(port, message)
         while True:
@@ -167,6 +168,9 @@ class Fragment:
         for at, port, columns in consumers:
             if columns is not None and isinstance(message, Batch):
                 picked = message.with_columns([message.columns[c] for c in columns])
-                self._queues[at, port].put(picked)
+                self._queues[at][port].put(picked)
             else:
-                self._queues[at, port].put(message)
+                self._queues[at][port].put(message)
+            if not self._waiting[at]:
+                insort(self._ready, at)
+            self._waiting[at] += 1

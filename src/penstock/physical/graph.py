@@ -63,6 +63,9 @@ class Graph:
         self.nodes: list[PhysicalNode] = []
         self.channels: list[Channel] = []
         self._by_digest: dict[str, int] = {}
+        self._channel_numbers: dict[Channel, int] = {}
+        used = frozenset(numbers.values())
+        self._free_numbers = (n for n in itertools.count() if n not in used)
 
     def source(self, kind: str, name: str, columns: tuple[int, ...], schema: Schema,
                predicate: Expr | None) -> int:  # fmt: skip
@@ -249,17 +252,17 @@ class Graph:
 
     def _channel(self, producer: int, exchange: Exchange, stage: int) -> int:
         channel = Channel(producer, exchange, stage)
-        if channel not in self.channels:
+        if channel not in self._channel_numbers:
+            self._channel_numbers[channel] = len(self.channels)
             self.channels.append(channel)
-        return self.channels.index(channel)
+        return self._channel_numbers[channel]
 
     def _add(self, node: PhysicalNode) -> int:
         if node.digest in self._by_digest:
             return self._by_digest[node.digest]
         number = self.numbers.get(node.digest)
         if number is None:
-            used = set(self.numbers.values())
-            number = next(n for n in itertools.count() if n not in used)
+            number = next(self._free_numbers)
             self.numbers[node.digest] = number
         self.nodes.append(replace(node, number=number))
         self._by_digest[node.digest] = len(self.nodes) - 1

@@ -87,10 +87,10 @@ class Packer:
         self._time = time_column
         self._slack = slack
         self._shards = shards
-        self._sources = [i for i in plan.sources("stream") if _source(plan, i).name == name]
+        self._sources = plan.sources("stream", name)
         self._parcels: list[Parcel] = []
         self._with_seq = _channels_with_seq(plan)
-        self._fragment = _stage_minus_one(plan, config, self._send)
+        self._fragment = _stage_minus_one(plan, self._sources, config, self._send)
 
     def add(
         self, table: pa.Table, position: I64 | None = None, wanted: Mask | None = None
@@ -198,7 +198,7 @@ class TablePacker:
         self._shards = shards
         self._parcels: list[Parcel] = []
         self._with_seq = _channels_with_seq(plan)
-        self._fragment = _stage_minus_one(plan, config, self._send)
+        self._fragment = _stage_minus_one(plan, self._sources, config, self._send)
 
     def pack(self, table: pa.Table) -> list[Parcel]:
         """Return the parcels of some rows; columns that no source reads may hold anything."""
@@ -226,18 +226,16 @@ def _read_of(plan: PhysicalPlan, at: int) -> frozenset[int]:
     """Return the columns of a node that leave the packing stage or decide what leaves it."""
     read: set[int] = set()
     every = range(len(plan.nodes[at].types))
-    for consumer, node in enumerate(plan.nodes):
-        for source in node.inputs:
-            if source.producer != at:
-                continue
-            if source.channel is not None or node.operator not in (FilterOperator, ProjectOperator):
-                return frozenset(every)
-            if node.operator is ProjectOperator:
-                wanted = frozenset().union(*(columns_of(e) for e in node.arguments[0]))
-            else:
-                wanted = columns_of(node.arguments[0]) | _read_of(plan, consumer)
-            picked = source.columns or every
-            read |= {picked[c] for c in wanted}
+    for consumer, source in plan.readers.get(at, ()):
+        node = plan.nodes[consumer]
+        if source.channel is not None or node.operator not in (FilterOperator, ProjectOperator):
+            return frozenset(every)
+        if node.operator is ProjectOperator:
+            wanted = frozenset().union(*(columns_of(e) for e in node.arguments[0]))
+        else:
+            wanted = columns_of(node.arguments[0]) | _read_of(plan, consumer)
+        picked = source.columns or every
+        read |= {picked[c] for c in wanted}
     return frozenset(read)
 
 
@@ -276,8 +274,11 @@ def _addressed(
     return address(message, channel, target.exchange, target.stage, shards, numbered, route)
 
 
-def _stage_minus_one(plan: PhysicalPlan, config: Config, send: Any) -> Fragment:
+def _stage_minus_one(
+    plan: PhysicalPlan, sources: Sequence[int], config: Config, send: Any
+) -> Fragment:
     def deliver(*_: Any) -> None:
         raise AssertionError("answers do not leave from the packing stage")
 
-    return Fragment(plan, -1, 0, {}, MemoryStorage(), config, {}, send, deliver)
+    storage, positions = MemoryStorage(), plan.packed(sources)
+    return Fragment(plan, -1, 0, {}, storage, config, {}, send, deliver, positions)

@@ -8,8 +8,9 @@ its state is kept under that name, so queries come and go without disturbing the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -146,26 +147,38 @@ class Answer:
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """All nodes, producers before consumers."""
+    """All nodes, producers before consumers.
+
+    What is asked of a plan for every batch or parcel is found once, in one pass over its nodes.
+    """
 
     nodes: tuple[PhysicalNode, ...]
     channels: tuple[Channel, ...]
     answers: tuple[Answer, ...]
     numbers: dict[str, int] = field(default_factory=dict)
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels to other processes: the plan without what was found in it."""
+        return {own.name: getattr(self, own.name) for own in fields(self)}
+
+    @cached_property
     def stages(self) -> int:
         return max((n.stage for n in self.nodes), default=-1) + 1
 
+    @cached_property
+    def _streams_below(self) -> list[frozenset[str]]:
+        found: list[frozenset[str]] = []
+        for node in self.nodes:
+            below = [found[i.producer] for i in node.inputs]
+            if node.source is not None and node.source.kind == "stream":
+                below = [frozenset((node.source.name,))]
+            alike = len(below) == 1 or (below and all(b == below[0] for b in below))
+            found.append(below[0] if alike else frozenset().union(*below))
+        return found
+
     def streams_below(self, node: int) -> frozenset[str]:
         """Return the names of the streams that a node reads, directly or not."""
-        below, waiting = {node}, [node]
-        while waiting:
-            new = {i.producer for i in self.nodes[waiting.pop()].inputs} - below
-            below |= new
-            waiting += new
-        sources = (self.nodes[at].source for at in below)
-        return frozenset(s.name for s in sources if s is not None and s.kind == "stream")
+        return self._streams_below[node]
 
     def slowest(self, beats: Mapping[str, int]) -> dict[bool, int]:
         """Return the least heartbeat of the kept relations, by whether time is in timestamps.
@@ -182,43 +195,91 @@ class PhysicalPlan:
                     found[clock] = min(found.get(clock, INF), beat)
         return found
 
-    def of_stage(self, stage: int) -> list[int]:
-        return [i for i, n in enumerate(self.nodes) if n.stage == stage]
+    @cached_property
+    def _by_stage(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for at, node in enumerate(self.nodes):
+            found.setdefault(node.stage, []).append(at)
+        return found
 
-    def sources(self, kind: str) -> list[int]:
-        return [
-            i for i, n in enumerate(self.nodes) if n.source is not None and n.source.kind == kind
-        ]
+    def of_stage(self, stage: int) -> Sequence[int]:
+        """Return the nodes of a stage."""
+        return self._by_stage.get(stage, ())
+
+    @cached_property
+    def _sources(self) -> dict[tuple[str, str], list[int]]:
+        found: dict[tuple[str, str], list[int]] = {}
+        for at, node in enumerate(self.nodes):
+            if node.source is not None:
+                found.setdefault((node.source.kind, node.source.name), []).append(at)
+        return found
+
+    def sources(self, kind: str, name: str | None = None) -> list[int]:
+        """Return the sources that read streams, or tables: all, or those of one name."""
+        if name is not None:
+            return self._sources.get((kind, name), [])
+        return sorted(at for key, some in self._sources.items() if key[0] == kind for at in some)
+
+    @cached_property
+    def readers(self) -> dict[int, list[tuple[int, Input]]]:
+        """Who reads each node, with the input by which it does."""
+        found: dict[int, list[tuple[int, Input]]] = {}
+        for at, node in enumerate(self.nodes):
+            for source in node.inputs:
+                found.setdefault(source.producer, []).append((at, source))
+        return found
+
+    def packed(self, sources: Sequence[int]) -> list[int]:
+        """Return the operators that run while the rows of some sources are packed."""
+        found: set[int] = set()
+        waiting = list(sources)
+        while waiting:
+            readers = self.readers.get(waiting.pop(), ())
+            above = {at for at, _ in readers if self.nodes[at].stage < 0}
+            waiting += above - found
+            found |= above
+        return sorted(found)
+
+    @cached_property
+    def _tables(self) -> frozenset[int]:
+        found: set[int] = set()
+        for at, node in enumerate(self.nodes):
+            if node.source is not None:
+                table = node.source.kind == "table"
+            else:
+                rowwise = node.operator is not None and node.operator.rowwise
+                table = rowwise and node.inputs[0].producer in found
+            if table:
+                found.add(at)
+        return frozenset(found)
 
     def is_table(self, node: int) -> bool:
         """Whether a node brings the rows of a static table, at most selected and projected."""
-        found = self.nodes[node]
-        while found.source is None:
-            if found.operator is None or not found.operator.rowwise:
-                return False
-            found = self.nodes[found.inputs[0].producer]
-        return found.source.kind == "table"
+        return node in self._tables
+
+    @cached_property
+    def _by_key(self) -> list[str | None]:
+        found: list[str | None] = []
+        for target in self.channels:
+            match target.exchange:
+                case Exchange("hash") | Cells(below=()) | Shared(copied=False):
+                    found.append(f"{self.nodes[target.producer].digest} {target.exchange}")
+                case _:
+                    found.append(None)
+        return found
 
     def by_key(self, channel: int) -> str | None:
         """Return what a channel carries, as digest and keys, if its rows are spread by keys."""
-        target = self.channels[channel]
-        match target.exchange:
-            case Exchange("hash") | Cells(below=()) | Shared(copied=False):
-                return f"{self.nodes[target.producer].digest} {target.exchange}"
-        return None
+        return self._by_key[channel]
 
     def users(self) -> dict[int, set[str]]:
         """Return the names of the queries that need each node, by its position."""
         users: dict[int, set[str]] = {i: set() for i in range(len(self.nodes))}
-
-        def mark(at: int, query: str) -> None:
-            if query not in users[at]:
-                users[at].add(query)
-                for source in self.nodes[at].inputs:
-                    mark(source.producer, query)
-
         for answer in self.answers:
-            mark(answer.node, answer.query)
+            users[answer.node].add(answer.query)
+        for at in reversed(range(len(self.nodes))):  # a node stands behind its inputs
+            for source in self.nodes[at].inputs:
+                users[source.producer] |= users[at]
         return users
 
     def blamed(self, error: DataError, at: int) -> DataError:

@@ -14,7 +14,10 @@ class Policy(Protocol):
     """Chooses among the operators that have work."""
 
     def next(self, ready: Sequence[int]) -> int:
-        """Return one of ``ready``: positions of operators, in topological order, never empty."""
+        """Return one of ``ready``: positions of operators, ascending (producers first), never none.
+
+        The fragment keeps this list from one message to the next: a policy only reads it.
+        """
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {"topological": Topological, "roundrobin": RoundRobin}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 
@@ -12,5 +13,6 @@ class RoundRobin:
         self._last = -1
 
     def next(self, ready: Sequence[int]) -> int:
-        self._last = next((r for r in ready if r > self._last), ready[0])
+        after = bisect_right(ready, self._last)
+        self._last = ready[after] if after < len(ready) else ready[0]
         return self._last
