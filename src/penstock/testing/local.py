@@ -17,13 +17,12 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.model import MIN_TIME, Batch, Schema
-from penstock.optimizer import optimize
+from penstock.physical.book import BookedQuery, Moment, QueryBook
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import routes
 from penstock.physical.packing import Packer, Progress, TablePacker
 from penstock.physical.parcels import REPORT_STAGE, Parcel, read_report
 from penstock.physical.plan import PhysicalPlan
-from penstock.physical.planner import Query, plan
 from penstock.physical.stage import run_stage
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Config
@@ -71,10 +70,11 @@ class LocalEngine:
         self.views: dict[str, list[Row]] = {}
         self.as_of: dict[str, int] = {}
         self.late: dict[str, list[Row]] = {}
-        chosen = optimize(plans) if self.config["rules"] else dict(plans)
-        for node in plans.values():
+        self.book = QueryBook(self.config)
+        for name, node in plans.items():
             self.announce(node)
-        self.replan([Query(name, node, mode) for name, node in chosen.items()])
+            self.book.add(BookedQuery(name, node, mode))
+        self.replan()
 
     def announce(self, node: Node) -> None:
         """Make the streams and tables of a plan, as it was before the rules, known."""
@@ -86,13 +86,14 @@ class LocalEngine:
             elif isinstance(part, algebra.TableScan):
                 self._tables[part.table] = part
 
-    def replan(self, queries: Sequence[Query]) -> None:
-        """Run these queries, already optimized, from the next batch on; what is kept goes on."""
-        self.plan: PhysicalPlan = plan(queries, self.config, self._numbers)
+    def replan(self) -> None:
+        """Run the queries of the book from the next batch on; what is kept goes on."""
+        times = {name: progress.max_time for name, progress in self.progress.items()}
+        self.plan: PhysicalPlan = self.book.plan(Moment(self._number, times, self._numbers))
         self._numbers = dict(self.plan.numbers)
-        for query in queries:
-            self.answers.setdefault(query.name, [])
-            self.views.setdefault(query.name, [])
+        for answer in self.plan.answers:
+            self.answers.setdefault(answer.query, [])
+            self.views.setdefault(answer.query, [])
 
     @property
     def number(self) -> int:
