@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.algebra import Node
-from penstock.physical.parcels import Parcel, read_report
+from penstock.physical.batch import Outcome
 from penstock.runs.manifest import Manifest
 from penstock.sinks import MemorySink, Result
 from penstock.sinks.delivery import Outlet, outlet_result
@@ -40,10 +40,9 @@ class DeliveringEngine(LocalEngine):
         super().batch(rows, final)
         self._published += 1
 
-    def _take_reports(self, parcels: Iterable[Parcel]) -> None:
-        kept = list(parcels)
-        super()._take_reports(kept)
-        found = [part for parcel in kept for part in read_report(parcel)["results"]]
+    def _take(self, outcome: Outcome) -> None:
+        super()._take(outcome)
+        found = outcome.results
         if found:
             at = self._turn % len(found)
             found = [*found[at:], *found[:at]]

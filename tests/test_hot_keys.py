@@ -22,7 +22,7 @@ from penstock.algebra import Node
 from penstock.catalog import Catalog
 from penstock.cql.binding import statements
 from penstock.model import Batch
-from penstock.optimizer import optimize
+from penstock.physical.book import BookedQuery
 from penstock.physical.explain import explain
 from penstock.physical.key_loads import Heat, Reached, Sample
 from penstock.physical.key_splits import Route, Split, pairs
@@ -382,8 +382,6 @@ def test_queries_that_come_later_share_nothing_with_a_join_that_is_split() -> No
         "again": "SELECT l.k, x, y FROM l [RANGE 5], r [RANGE 4] WHERE l.k = r.k",
     }
     plans = {name: bound(text) for name, text in texts.items()}
-    chosen = {name: optimize({name: plan})[name] for name, plan in plans.items()}
-    queries = [Query("q", chosen["q"])]
     engine = LocalEngine({"q": plans["q"]}, shards=3, heat=Heat(0.2, 10))
     given: dict[str, list] = {"l": [], "r": []}
     added = {20: "counts", 40: "again", 60: None}
@@ -392,11 +390,10 @@ def test_queries_that_come_later_share_nothing_with_a_join_that_is_split() -> No
         if first in added:
             name = added[first]
             if name is None:
-                queries = queries[1:]  # the split join goes
+                engine.book.drop("q")  # the split join goes
             else:
-                seen = max(p.max_time for p in engine.progress.values())
-                queries.append(Query(name, chosen[name], since=seen + 1, batch=first // 5))
-            engine.replan(queries)
+                engine.book.add(BookedQuery(name, plans[name], "intervals"))
+            engine.replan()
         rows: dict[str, list] = {"l": [], "r": []}
         for t in range(first, first + 5):
             rows["l"] += [(dice.choice("aaab"), dice.randint(0, 9), t) for _ in range(3)]
@@ -407,7 +404,9 @@ def test_queries_that_come_later_share_nothing_with_a_join_that_is_split() -> No
             given[name] += [(row, row[-1]) for row in some]
     engine.batch({}, final=True)
     assert (split[3], split[5], max(split[8:12]), split[-1]) == (1, 1, 2, 1)
-    for query in queries:
+    began = {query.name: query.since for query in engine.book.queries.values()}
+    assert began == {"counts": 20, "again": 40}
+    for query in engine.book.queries.values():
         since = query.since or 0
         kept = {name: [e for e in some if e[1] >= since] for name, some in given.items()}
         check_relation(engine.answers[query.name], relation(plans[query.name], Inputs(kept, {})))

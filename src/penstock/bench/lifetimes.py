@@ -36,10 +36,9 @@ from penstock.errors import InternalError
 from penstock.kernels.keys import hash_columns
 from penstock.model import INF, Batch
 from penstock.operators import aggregate
-from penstock.physical.packing import Packer, Progress
-from penstock.physical.parcels import Parcel, read_report
+from penstock.physical.batch import Arrivals, Outcome, pack_streams, run_stages
+from penstock.physical.packing import Progress
 from penstock.physical.planner import Query, plan
-from penstock.physical.stage import run_stage
 from penstock.runs import value_counts
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.state import MemoryStorage
@@ -123,30 +122,21 @@ class Engine:
 
     def batch(self, first: int, last: int, final: bool = False) -> float:
         """Run one micro-batch of elements; return its seconds."""
-        brought = {name: elements(name, first, last) for name in self.streams}
-        parcels: list[Parcel] = []
-        moved = 0.0  # into packing: selections that go below a window by time
-        for name, table in brought.items():
-            packer = Packer(self.plan, name, 0, 0, self._progress[name], self.config, 1)
-            packer.add(table)
-            self._progress[name] = packer.finish(final)
-            parcels += packer.parcels()
-            moved += packer.seconds
+        arrivals = {
+            name: Arrivals(elements(name, first, last), 0, progress=come, final=final)
+            for name, come in self._progress.items()
+        }
+        packed = pack_streams(self.plan, arrivals, self.config, 1)
         began = time.process_time()
-        beats = {n: p.heartbeat(0) for n, p in self._progress.items()}
-        times = {n: p.max_time for n, p in self._progress.items()}
-        for stage in range(self.plan.stages):
-            parcels = list(
-                run_stage(
-                    self.plan, stage, 0, 1, parcels, self._states, self._storage, self.config,
-                    beats, frozenset(), times,
-                )
-            )  # fmt: skip
-        seconds = time.process_time() - began + moved
-        for parcel in parcels:
-            self._take(read_report(parcel))
+        reports = run_stages(
+            self.plan, packed.parcels, arrivals, [self._states], self._storage, self.config
+        )
+        seconds = time.process_time() - began
+        # selections that go below a window by time have moved into packing
+        moved: float = sum(spent for told in packed.reports for spent in told["seconds"].values())
+        self._take(Outcome.of([*packed.reports, *reports], 1))
         self._forget()
-        return seconds
+        return seconds + moved
 
     def bytes_kept(self, *names: str) -> int:
         """Return the bytes of the state, or of the runs of some names, without what was skipped."""
@@ -158,13 +148,14 @@ class Engine:
             if not names or name in names
         )
 
-    def _take(self, report: Mapping[str, Any]) -> None:
-        self._states |= report["states"]
-        labels = {n.digest: n.label for n in self.plan.nodes}
-        for digest, spent in report["seconds"].items():
-            label = labels[digest]
+    def _take(self, outcome: Outcome) -> None:
+        self._progress |= {name: Progress.of(told) for name, told in outcome.progress.items()}
+        self._states |= outcome.states[0]
+        labels = {n.digest: n.label for n in self.plan.nodes if n.stage >= 0}
+        for digest, label in labels.items():
+            spent = outcome.seconds.get(digest, 0.0)
             self.seconds[label] = self.seconds.get(label, 0.0) + spent
-        for result in report["results"]:
+        for result in outcome.results:
             batch = Batch.from_table(self._storage.read(result["place"]))
             self.rows += len(batch)
             self.sum = (self.sum + _weight(batch)) % 2**64

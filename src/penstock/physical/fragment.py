@@ -119,6 +119,14 @@ class Fragment:
         while self._ready:
             self._turn(self._policy.next(self._ready))
 
+    def work(self) -> dict[str, dict[str, Any]]:
+        """Return what was done so far, for a report: seconds and rows by digest."""
+        digests = {at: self.plan.nodes[at].digest for at in self.positions}
+        return {
+            "seconds": {digests[at]: spent for at, spent in self.seconds.items()},
+            "rows": {digests[at]: rows for at, rows in self.rows_out.items()},
+        }
+
     def close(self) -> dict[str, Any]:
         """Close every operator and return the description of each state, by digest."""
         described = {}

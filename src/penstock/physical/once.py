@@ -24,10 +24,10 @@ from penstock.expr.nodes import Column
 from penstock.kernels.order import sort_indices
 from penstock.model import Batch, one_array
 from penstock.optimizer import optimize
+from penstock.physical.batch import run_batch
 from penstock.physical.packing import TablePacker
-from penstock.physical.parcels import Parcel, read_report
+from penstock.physical.parcels import Parcel
 from penstock.physical.planner import Query, plan
-from penstock.physical.stage import run_stage
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Config
 
@@ -109,12 +109,8 @@ def _run(node: Node, tables: Tables, config: Config) -> tuple[pa.Array, ...]:
         packer = TablePacker(whole, [at], (None, None), config, 1)
         parcels += packer.pack(pa.Table.from_arrays(list(columns), names=names))
     storage = MemoryStorage()
-    for stage in range(whole.stages):
-        parcels = list(
-            run_stage(whole, stage, 0, 1, parcels, {}, storage, config, {}, frozenset(), {})
-        )
-    results: list[dict[str, Any]] = [r for p in parcels for r in read_report(p)["results"]]
-    parts = [Batch.from_table(storage.read(r["place"])) for r in results]
+    outcome, _ = run_batch(whole, {}, [{}], storage, config, parcels)
+    parts = [Batch.from_table(storage.read(r["place"])) for r in outcome.results]
     found = Batch.concat(parts or [Batch.empty(node.schema.types)])
     return tuple(one_array(column) for column in found.columns)
 

@@ -136,19 +136,24 @@ class Packer:
         self._parcels += announce(self.plan, self._name, beat, self.progress.max_time, self._shards)
         return self.progress
 
-    @property
-    def seconds(self) -> float:
-        """How long selections and projections took that run while packing."""
-        return sum(self._fragment.seconds.values())
-
     def parcels(self) -> Iterator[Parcel]:
         """Yield, and forget, what has been packed so far."""
         packed, self._parcels = self._parcels, []
         yield from packed
 
-    def counted(self) -> dict[int, dict[str, Any]]:
-        """Return which keys are frequent, of the channels whose hot keys can be split."""
-        return {channel: sample.describe() for channel, sample in self._samples.items()}
+    def report(self) -> dict[str, Any]:
+        """Return what is told about the stream after its batch.
+
+        ``counted`` are keys that are frequent, of the channels whose hot keys can be split;
+        ``seconds`` and ``rows`` are of the operators that run while packing.
+        """
+        return {
+            "kind": "source",
+            "stream": self._name,
+            "progress": self.progress.describe(),
+            "counted": {channel: s.describe() for channel, s in self._samples.items()},
+            **self._fragment.work(),
+        }
 
     def _emit(self, table: pa.Table, time: I64, position: I64) -> None:
         columns = [one_array(c) for c in table.columns]

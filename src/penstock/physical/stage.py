@@ -124,9 +124,8 @@ def run_stage(
             "shard": shard,
             "states": described,
             "results": results,
-            "seconds": {plan.nodes[a].digest: s for a, s in fragment.seconds.items()},
-            "rows": {plan.nodes[a].digest: r for a, r in fragment.rows_out.items()},
             "fed": fed,
+            **fragment.work(),
         }
     )
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from penstock import cql
 from penstock.algebra import Node
 from penstock.errors import QueryError
-from penstock.optimizer import optimize
 from penstock.physical import explain as physical_explain
+from penstock.physical.book import BookedQuery, QueryBook
 from penstock.physical.multiway import probe_orders
-from penstock.physical.planner import Query, plan
-from penstock.spark.pipeline import Pipeline
+from penstock.physical.plan import PhysicalPlan
+from penstock.spark.pipeline import Pipeline, moment_after
 
 if TYPE_CHECKING:
     from penstock.session import Session
@@ -24,32 +24,12 @@ def explanation(session: Session, level: str, node: Node, name: str) -> list[str
     if level not in levels:
         raise QueryError(f"the level of EXPLAIN must be one of {', '.join(levels)}, got '{level}'")
     lines = []
-    plans = {d.name: d.plan for d in session.catalog.queries.values()} | {name: node}
-    if session.config["rules"]:
-        plans = optimize(plans)
-    handles = session._handles
-    whole = None if session._pipeline is None else session._pipeline.last_plan
-    if whole is not None and name in {a.query for a in whole.answers}:
-        plans[name] = session.pipeline.optimized(name)
-    else:
-        whole = None  # not running: what it would be beside the others
+    book, whole = _planned(session, node, name)
     if level in ("logical", "all"):
         lines += ["logical plan", cql.render_plan(node), ""]
     if level in ("optimized", "all"):
-        lines += ["optimized plan", cql.render_plan(plans[name]), ""]
+        lines += ["optimized plan", cql.render_plan(book.optimized(name)), ""]
     if level in ("physical", "all"):
-        if whole is None:
-            queries = [
-                Query(
-                    n,
-                    p,
-                    handles[n.lower()].mode if n.lower() in handles else "view",
-                    keep=_keep_of(session, n),
-                )
-                for n, p in plans.items()
-            ]
-            known = {} if session._pipeline is None else session._pipeline.measured()
-            whole = plan(queries, session.config, {}, known)
         shards = session.config["shards"] or _cores(session)
         automatic = session.config["join.split"] == 0
         lines += ["physical plan", physical_explain.explain(whole, name, shards, automatic)]
@@ -62,9 +42,32 @@ def explanation(session: Session, level: str, node: Node, name: str) -> list[str
     return lines
 
 
-def _keep_of(session: Session, name: str) -> int:
-    found = session.catalog.queries.get(name.lower())
-    return 0 if found is None else found.keep or 0
+def _planned(session: Session, node: Node, name: str) -> tuple[QueryBook, PhysicalPlan]:
+    """Return the plan that runs; for a query that does not run, what it would be beside the others.
+
+    That is tried in a copy of the book, with every query that will be started, as things stand now.
+    """
+    pipeline = session._pipeline
+    book = QueryBook(session.config)
+    if pipeline is not None:
+        running, whole = pipeline.book.queries.get(name), pipeline.last_plan
+        begun = running is not None and running.batch is not None and not running.paused
+        if begun and whole is not None and name in {a.query for a in whole.answers}:
+            return pipeline.book, whole
+        book = pipeline.book.copy()
+    manifest = session.newest_manifest()
+    known = {} if manifest is None else manifest.queries
+    dropped = set() if pipeline is None else pipeline.book.dropped
+    for handle in session.handles():
+        gone = handle.name in dropped or handle.name.lower() in session._forgotten
+        if handle.name not in book.queries:
+            book.add(handle.booked(), None if gone else known.get(handle.name))
+    if name in book.queries:
+        book.resume(name)
+    else:
+        book.add(BookedQuery(name, node, "view"))
+    now = moment_after(manifest, {}) if pipeline is None else pipeline.moment()
+    return book, book.plan(now)
 
 
 def _cores(session: Session) -> int:

@@ -44,6 +44,7 @@ from penstock.expr import functions
 from penstock.expr.types import type_name
 from penstock.masking import masked, shown_option
 from penstock.model import MIN_TIME, TIMESTAMP, Field, Schema
+from penstock.physical.book import BookedQuery
 from penstock.physical.packing import Progress
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
@@ -291,6 +292,10 @@ class Session:
                 raise
         return self._pipeline
 
+    def newest_manifest(self) -> Manifest | None:
+        """Return what is true after the last batch, of this session or the one before it."""
+        return _newest(self._checkpoint) if self._pipeline is None else self._pipeline.manifest
+
     def start(self) -> None:
         """Run every query that was created; one that cannot be run is dropped.
 
@@ -311,7 +316,7 @@ class Session:
         fresh = {
             name: definition
             for name, definition in self.catalog.queries.items()
-            if definition.name not in pipeline.queries
+            if definition.name not in pipeline.book.queries
         }
         for name in pipeline.missing_queries():
             if name.lower() in self._forgotten:
@@ -327,7 +332,7 @@ class Session:
                 with self._undone(name, waiting[name]):
                     pipeline.delivery.begin(waiting[name])
                 del waiting[name]
-                pipeline.add(definition.name, definition.plan, handle.mode, definition.keep or 0)
+                pipeline.add(handle.booked())
                 if handle.paused:
                     pipeline.pause(definition.name)
         except BaseException:  # the others are opened again at the next start
@@ -340,9 +345,8 @@ class Session:
         handle = self._handles[name]
         opened: list[str] = []
         with self._undone(name, opened):
-            keep = definition.keep or 0
             self._check_streams(definition)
-            self.pipeline.check(definition.name, definition.plan, handle.mode, keep)
+            self.pipeline.check(handle.booked())
             for outlet in self._open_outlets(definition, handle):
                 opened.append(outlet)
             self.pipeline.check_sinks(opened, self.allow_change)
@@ -572,7 +576,7 @@ class Session:
                 self._pipeline.end_outlets(dropped)
         if kind == "query" or kept:
             handle = self._handles.pop(name.lower())
-            if self._pipeline is not None and handle.name in self._pipeline.queries:
+            if self._pipeline is not None and handle.name in self._pipeline.book.queries:
                 self._pipeline.drop(handle.name)
             outlets = {} if self._delivery is None else self._delivery.outlets
             if handle.name in outlets:
@@ -619,12 +623,17 @@ def _within(place: Path, folder: Path) -> bool:
     return place.resolve().is_relative_to(folder.resolve())
 
 
-def _remembered(checkpoint: str | os.PathLike[str] | None) -> frozenset[str]:
-    """Return the names of the queries that a checkpoint runs; what is damaged is said later."""
+def _newest(checkpoint: str | os.PathLike[str] | None) -> Manifest | None:
+    """Return the newest manifest of a checkpoint; what is damaged is said later."""
     with suppress(StateError):
-        newest = None if checkpoint is None else CheckpointReader(checkpoint).newest()
-        return frozenset() if newest is None else frozenset(n.lower() for n in newest.queries)
-    return frozenset()
+        return None if checkpoint is None else CheckpointReader(checkpoint).newest()
+    return None
+
+
+def _remembered(checkpoint: str | os.PathLike[str] | None) -> frozenset[str]:
+    """Return the names of the queries that a checkpoint runs."""
+    newest = _newest(checkpoint)
+    return frozenset() if newest is None else frozenset(n.lower() for n in newest.queries)
 
 
 def _check_settings(checkpoint: Checkpoint, manifest: Manifest, config: Config) -> None:
@@ -692,6 +701,11 @@ class QueryHandle:
     def name(self) -> str:
         return self.definition.name
 
+    def booked(self) -> BookedQuery:
+        """Return the query as the book takes it."""
+        made = self.definition
+        return BookedQuery(made.name, made.plan, self.mode, made.keep or 0, paused=self.paused)
+
     def start(self) -> QueryHandle:
         """Run the session's queries, this one among them."""
         self.session.start()
@@ -754,9 +768,9 @@ class QueryHandle:
             "rows": 0,
             "sink": "kept" if self.mode == "kept" else self.definition.sink or "memory",
         }
-        if pipeline is None or self.name not in pipeline.queries:
+        if pipeline is None or self.name not in pipeline.book.queries:
             return answer
-        running = pipeline.queries[self.name]
+        running = pipeline.book.queries[self.name]
         active = "running" if pipeline.active else "ended" if pipeline.ended else "stopped"
         if pipeline.failure() is not None:
             active = "failed"
@@ -785,7 +799,7 @@ class QueryHandle:
 
     def _running(self) -> bool:
         pipeline = self.session._pipeline
-        return pipeline is not None and self.name in pipeline.queries
+        return pipeline is not None and self.name in pipeline.book.queries
 
 
 __all__ = ["PenstockError", "QueryHandle", "Session"]

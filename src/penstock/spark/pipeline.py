@@ -16,27 +16,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import pyspark.sql.functions as F  # noqa: N812
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock import algebra
-from penstock.algebra import Node
 from penstock.asking.encoding import Declared
 from penstock.catalog import Catalog, StreamDef, TableDef
 from penstock.errors import StateError
-from penstock.model import MIN_TIME
-from penstock.optimizer import optimize_alone, shared_digests
+from penstock.physical.book import BookedQuery, Moment, QueryBook
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import SplitKeys, routes, split_keys
 from penstock.physical.multiway import measured
 from penstock.physical.packing import Progress
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report
 from penstock.physical.plan import PhysicalPlan
-from penstock.physical.planner import Query, plan
 from penstock.physical.stage import source_beats
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
@@ -66,31 +61,6 @@ from penstock.spark.tasks import Job, fingerprint_task, pack_task, stage_task
 
 
 @dataclass
-class Running:
-    """A query of the pipeline: its plan, how it is delivered, and since when its answers hold.
-
-    ``since`` is a time of its streams, ``batch`` the first batch that it took part in.  ``shared``
-    are the digests of what it had in common with others then: its plan never changes while it runs.
-    ``keep`` is for how long the past of a kept relation stays.
-    """
-
-    name: str
-    node: Node
-    mode: str
-    streams: frozenset[str]
-    since: int | None = None
-    batch: int | None = None
-    shared: list[str] = field(default_factory=list)
-    paused: bool = False
-    keep: int = 0
-
-    @cached_property
-    def signature(self) -> str:
-        """What names the query's plan and mode, whatever the settings."""
-        return _signature(self.node, self.mode, self.keep)
-
-
-@dataclass
 class Pipeline:
     """All queries of one session on one checkpoint, which is locked and opened.
 
@@ -105,7 +75,6 @@ class Pipeline:
     tables: dict[str, TableDef]
     delivery: Delivery
     spool: Callable[[str], str]
-    queries: dict[str, Running] = field(default_factory=dict)
     catalog: Catalog = field(default_factory=Catalog)
 
     def __post_init__(self) -> None:
@@ -114,7 +83,8 @@ class Pipeline:
         self._lock = threading.RLock()
         self.manifest = self.retained[-1] if self.retained else self._empty()
         self.shards = self.manifest.shards
-        self.book = book_of(self.manifest)
+        self.book = QueryBook(self.config)
+        self._delivered = book_of(self.manifest)
         self._settled = False
         self._undelivered = False
         retained = [arrived_by_stream(manifest) for manifest in self.retained] or [{}]
@@ -123,7 +93,6 @@ class Pipeline:
         self._spools: dict[str, SpoolFiles] = {}
         self._plan: PhysicalPlan | None = None
         self.last_plan: PhysicalPlan | None = None
-        self._dropped: set[str] = set()
         self._opened: frozenset[str] = frozenset()
         self._stream_query: StreamingQuery | None = None
         self._heard_at: dict[str, float] = {}
@@ -149,42 +118,36 @@ class Pipeline:
     def check_sinks(self, names: Iterable[str], allow_change: bool) -> None:
         """Ask sinks how far they are, before anything is written; see `runs.deliveries`."""
         with self._lock:
-            self.book |= self.delivery.check(names, self.book, self.retained, allow_change)
+            told = self.delivery.check(names, self._delivered, self.retained, allow_change)
+            self._delivered |= told
 
     # -- queries ---------------------------------------------------------------------------------
 
-    def check(self, name: str, node: Node, mode: str, keep: int = 0) -> None:
+    def check(self, query: BookedQuery) -> None:
         """Check that a query which the checkpoint knows is still the same."""
-        known = self._known(name)
-        if known is not None and known["plan"] != _signature(node, mode, keep):
+        known = self._known(query.name)
+        if known is not None and known["plan"] != query.signature:
             raise StateError(
-                f"query '{name}' must be the one that the checkpoint {self.folder} was made with, "
-                f"but its text or sink mode has changed; to begin it anew, write DROP QUERY IF "
-                f"EXISTS before it, for one run, or use another --checkpoint"
+                f"query '{query.name}' must be the one that the checkpoint {self.folder} was made "
+                f"with, but its text or sink mode has changed; to begin it anew, write DROP QUERY "
+                f"IF EXISTS before it, for one run, or use another --checkpoint"
             )
 
     def _known(self, name: str) -> dict[str, Any] | None:
-        return None if name in self._dropped else self.manifest.queries.get(name)
+        return None if name in self.book.dropped else self.manifest.queries.get(name)
 
-    def add(self, name: str, node: Node, mode: str, keep: int = 0) -> None:
+    def add(self, query: BookedQuery) -> None:
         """Add a query; it takes part from the next batch on."""
         with self._lock:
-            self.check(name, node, mode, keep)
-            running = Running(name, node, mode, algebra.streams_of(node), keep=keep)
-            known = self._known(name)
-            if known is not None:
-                running.since, running.batch = known["since"], known["batch"]
-                running.shared = known["shared"]
-                running.paused = known["paused"]
-            self.queries[name] = running
+            self.check(query)
+            self.book.add(query, self._known(query.name))
             self._plan = None
             failpoints.passing("query-added")
 
     def drop(self, name: str) -> None:
         """Remove a query; its state goes with the next batch."""
         with self._lock:
-            self.queries.pop(name, None)
-            self._dropped.add(name)
+            self.book.drop(name)
             self.end_outlets([name])
             self._plan = None
             failpoints.passing("query-dropped")
@@ -193,13 +156,13 @@ class Pipeline:
         """Note that what was delivered to outlets is complete: who has their names next is new."""
         with self._lock:
             for name in names:
-                if name in self.book:
-                    self.book[name] = replace(self.book[name], ended=True)
+                if name in self._delivered:
+                    self._delivered[name] = replace(self._delivered[name], ended=True)
 
     def missing_queries(self) -> list[str]:
         """Return the queries that the checkpoint knows and that nobody has added or dropped."""
         known = self.manifest.queries
-        return [n for n in known if n not in self.queries and n not in self._dropped]
+        return [n for n in known if n not in self.book.queries and n not in self.book.dropped]
 
     def changed_stream(self, definition: StreamDef) -> str | None:
         """Say how a stream is read otherwise than the checkpoint knows it; None if it is not."""
@@ -209,55 +172,30 @@ class Pipeline:
     def pause(self, name: str) -> None:
         """Stop working on a query; nothing of it is kept but its name."""
         with self._lock:
-            self.queries[name].paused = True
+            self.book.pause(name)
             self._plan = None
 
     def resume(self, name: str) -> None:
         """Work on a paused query again: it begins anew with the elements that come from now on."""
         with self._lock:
-            running = self.queries[name]
-            if running.paused:
-                running.paused, running.batch, running.since = False, None, None
-                self._plan = None
+            self.book.resume(name)
+            self._plan = None
 
     def plan(self) -> PhysicalPlan:
         """Return the plan of all active queries, made when it is first needed after a change."""
         with self._lock:
             if self._plan is None:
-                self._plan = self.last_plan = self._make_plan()
+                moment = self.moment()
+                made = self.book.plan(moment)
+                self._check_plan(made, self.book.beginning(moment.batch))
+                self._plan = self.last_plan = made
             return self._plan
 
-    def _make_plan(self) -> PhysicalPlan:
-        active = {n: q for n, q in self.queries.items() if not q.paused}
-        next_batch = self.manifest.batch + 1
-        fresh = {n: q for n, q in active.items() if q.batch in (None, next_batch)}
-        for running in fresh.values():
-            running.since = self._first_unseen(running.streams)
-            running.batch = next_batch
-        for since in {q.since for q in fresh.values()}:
-            peers: dict[str, Node] = {n: q.node for n, q in active.items() if q.since == since}
-            for name, digests in shared_digests(peers).items():
-                if name in fresh:
-                    fresh[name].shared = digests
-        queries = []
-        for name, q in active.items():
-            node = self.optimized(name)
-            queries.append(Query(name, node, q.mode, q.since, q.batch or 0, q.keep))
-        made = plan(queries, self.config, self.manifest.numbers, self.measured())
-        self._check_plan(made, set(fresh))
-        return made
-
-    def measured(self) -> dict[str, float]:
-        """Return results per row of the joins that run, for the choice of plans."""
+    def moment(self) -> Moment:
+        """Return how things stand after the last batch."""
         whole = self.last_plan
-        return {} if whole is None else measured(whole, self.metrics.node_rows)
-
-    def optimized(self, name: str) -> Node:
-        """Return the plan of a query after the rules; it stays the same while the query runs."""
-        running = self.queries[name]
-        if not self.config["rules"]:
-            return running.node
-        return optimize_alone(running.node, running.shared)
+        found = {} if whole is None else measured(whole, self.metrics.node_rows)
+        return moment_after(self.manifest, found)
 
     def _check_plan(self, made: PhysicalPlan, fresh: set[str]) -> None:
         """Check that queries which run already find the state of all their operators."""
@@ -269,17 +207,11 @@ class Pipeline:
                     f"settings (rules, panes) and version of Penstock, or another --checkpoint"
                 )
 
-    def _first_unseen(self, streams: frozenset[str]) -> int | None:
-        """Return the first instant of which no element has been seen, None if there was none."""
-        seen = [Progress.of(self.manifest.progress.get(s)).max_time for s in streams]
-        latest = max(seen, default=MIN_TIME)
-        return None if latest == MIN_TIME else latest + 1
-
     # -- the stream ------------------------------------------------------------------------------
 
     @property
     def wanted_streams(self) -> frozenset[str]:
-        return frozenset().union(*(q.streams for q in self.queries.values()))
+        return self.book.streams
 
     def start(self) -> None:
         """Open the Spark query, or open it again if queries need streams that it does not read."""
@@ -417,10 +349,10 @@ class Pipeline:
                 manifest.logs = self.checkpoint.log.digests()
                 manifest.catalog = self._catalog_file()
                 manifest.follow(self.manifest, self.checkpoint.turn)
-                book = entered(self.book, manifest)
-                manifest.outlets = {name: told.describe() for name, told in book.items()}
+                delivered = entered(self._delivered, manifest)
+                manifest.outlets = {name: told.describe() for name, told in delivered.items()}
                 self.checkpoint.commit(manifest)
-                before, self.manifest, self.book = self.manifest, manifest, book
+                before, self.manifest, self._delivered = self.manifest, manifest, delivered
                 self._publish(manifest)
                 self.checkpoint.sweep(manifest.files() | before.files(), batch)
                 self._prune()
@@ -449,7 +381,7 @@ class Pipeline:
 
     def _catalog_file(self) -> dict[str, Any]:
         """Write down what is declared, if that has changed; return the place of the file."""
-        running = {name: (q.node, q.mode) for name, q in self.queries.items()}
+        running = {name: (q.node, q.mode) for name, q in self.book.queries.items()}
         kinds = (self.catalog.streams, self.catalog.tables, self.catalog.views)
         told: list[object] = [d for kind in kinds for d in list(kind.values())]
         told += [part for name, found in running.items() for part in (name, *found)]
@@ -568,7 +500,7 @@ class Pipeline:
             shards=self.shards,
             lifetime=self.config["lifetime"],
             numbers=plan.numbers,
-            queries={n: _described(q, outputs.get(n)) for n, q in self.queries.items()},
+            queries={n: q.describe(outputs.get(n)) for n, q in self.book.queries.items()},
             streams=before.streams | {n: described(self.streams[n]) for n in self._opened},
             progress=progress,
             tables=[plan.nodes[at].digest for at in plan.sources("table")],
@@ -611,19 +543,12 @@ class Pipeline:
         return manifest
 
 
-def _described(query: Running, output: str | None) -> dict[str, Any]:
-    return {
-        "node": output,
-        "plan": query.signature,
-        "since": query.since,
-        "batch": query.batch,
-        "shared": query.shared,
-        "paused": query.paused,
-    }
-
-
-def _signature(node: Node, mode: str, keep: int) -> str:
-    return plan([Query("", node, mode, keep=keep)], Config(), {}).nodes[-1].digest
+def moment_after(manifest: Manifest | None, measured: Mapping[str, float]) -> Moment:
+    """Return how things stand for planning after the batch of a manifest; None: before all."""
+    if manifest is None:
+        return Moment(measured=measured)
+    times = {n: Progress.of(told).max_time for n, told in manifest.progress.items()}
+    return Moment(manifest.batch + 1, times, manifest.numbers, measured)
 
 
 def _only(states: Mapping[str, Any], plan: PhysicalPlan) -> dict[str, Any]:

@@ -213,19 +213,16 @@ def _pack_stream(
             rejected += part.rejected.num_rows
             _refuse_or_keep(storage, stream, _placed(part.rejected, ordinal), rejects)
         yield from packer.parcels()
-    progress = packer.finish(final)
+    packer.finish(final)
     yield from packer.parcels()
-    described = progress.describe()
-    described["rejected"] += rejected
+    content = packer.report()
+    content["progress"]["rejected"] += rejected
     yield report(
-        {
-            "kind": "source",
-            "stream": stream.name,
-            "progress": described,
+        content
+        | {
             "rejects": rejects,
             "input": fingerprint.describe(),
             "reached": None if native else _reached(rows),
-            "counted": packer.counted(),
         }
     )
 

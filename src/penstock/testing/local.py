@@ -7,8 +7,7 @@ exact answers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,14 +16,13 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.model import MIN_TIME, Batch, Schema
-from penstock.optimizer import optimize
+from penstock.physical.batch import Arrivals, Outcome, run_batch
+from penstock.physical.book import BookedQuery, Moment, QueryBook
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import routes
-from penstock.physical.packing import Packer, Progress, TablePacker
-from penstock.physical.parcels import REPORT_STAGE, Parcel, read_report
+from penstock.physical.packing import Progress, TablePacker
+from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
-from penstock.physical.planner import Query, plan
-from penstock.physical.stage import run_stage
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Config
 
@@ -71,10 +69,11 @@ class LocalEngine:
         self.views: dict[str, list[Row]] = {}
         self.as_of: dict[str, int] = {}
         self.late: dict[str, list[Row]] = {}
-        chosen = optimize(plans) if self.config["rules"] else dict(plans)
-        for node in plans.values():
+        self.book = QueryBook(self.config)
+        for name, node in plans.items():
             self.announce(node)
-        self.replan([Query(name, node, mode) for name, node in chosen.items()])
+            self.book.add(BookedQuery(name, node, mode))
+        self.replan()
 
     def announce(self, node: Node) -> None:
         """Make the streams and tables of a plan, as it was before the rules, known."""
@@ -86,13 +85,14 @@ class LocalEngine:
             elif isinstance(part, algebra.TableScan):
                 self._tables[part.table] = part
 
-    def replan(self, queries: Sequence[Query]) -> None:
-        """Run these queries, already optimized, from the next batch on; what is kept goes on."""
-        self.plan: PhysicalPlan = plan(queries, self.config, self._numbers)
+    def replan(self) -> None:
+        """Run the queries of the book from the next batch on; what is kept goes on."""
+        times = {name: progress.max_time for name, progress in self.progress.items()}
+        self.plan: PhysicalPlan = self.book.plan(Moment(self._number, times, self._numbers))
         self._numbers = dict(self.plan.numbers)
-        for query in queries:
-            self.answers.setdefault(query.name, [])
-            self.views.setdefault(query.name, [])
+        for answer in self.plan.answers:
+            self.answers.setdefault(answer.query, [])
+            self.views.setdefault(answer.query, [])
 
     @property
     def number(self) -> int:
@@ -113,53 +113,32 @@ class LocalEngine:
 
         ``final`` ends all streams, or those named; ``floors`` are heartbeats that hold after it.
         """
-        parcels = self._pack_tables()
         searching = self.config["join.split"] == 0 and self.shards > 1
-        ways = routes(self.plan, self.hot, searching)
-        counted: dict[int, dict[str, Any]] = {}
+        arrivals = {}
         for name, scan in self.streams.items():
-            slack = self._slack(name)
-            packer = Packer(
-                self.plan,
-                name,
+            arrivals[name] = Arrivals(
+                to_table(scan.schema, rows.get(name, ())),
                 scan.time,
-                slack,
+                self._slack(name),
                 self.progress[name],
-                self.config,
-                self.shards,
-                ways,
+                (floors or {}).get(name, MIN_TIME),
+                final if isinstance(final, bool) else name in final,
             )
-            late = packer.add(to_table(scan.schema, rows.get(name, ())))
-            self.late[name] += [tuple(r.values()) for r in late.to_pylist()]
-            floor = max(packer.progress.floor, (floors or {}).get(name, MIN_TIME))
-            packer.progress = replace(packer.progress, floor=floor)
-            ends = final if isinstance(final, bool) else name in final
-            self.progress[name] = packer.finish(ends or packer.progress.final)
-            parcels += packer.parcels()
-            counted |= packer.counted()
-        beats = {name: self.heartbeat(name) for name in self.streams}
-        times = {name: p.max_time for name, p in self.progress.items()}
-        for stage in range(self.plan.stages):
-            passed: list[Parcel] = []
-            for shard in range(self.shards):
-                mine = [p for p in parcels if p.shard == shard]
-                passed += run_stage(
-                    self.plan,
-                    stage,
-                    shard,
-                    self.shards,
-                    mine,
-                    self._states[shard],
-                    self._storage,
-                    self.config,
-                    beats,
-                    frozenset(),
-                    times,
-                )
-            parcels = passed
-        self._take_reports(parcels)
-        reached = {name: Reached(times[name], beats[name]) for name in self.streams}
-        self.hot = self.heat.turn(self.plan, self.hot, counted, reached, self.shards, searching)
+        outcome, late = run_batch(
+            self.plan,
+            arrivals,
+            self._states,
+            self._storage,
+            self.config,
+            self._pack_tables(),
+            routes(self.plan, self.hot, searching),
+        )
+        for name, table in late.items():
+            self.late[name] += [tuple(r.values()) for r in table.to_pylist()]
+        self._take(outcome)
+        reached = {n: Reached(p.max_time, self.heartbeat(n)) for n, p in self.progress.items()}
+        told = outcome.counted
+        self.hot = self.heat.turn(self.plan, self.hot, told, reached, self.shards, searching)
         self._number += 1
 
     def _slack(self, stream: str) -> int:
@@ -181,22 +160,22 @@ class LocalEngine:
                 parcels += packer.pack(table.slice(first, self._chunk))
         return parcels
 
-    def _take_reports(self, parcels: Iterable[Parcel]) -> None:
+    def _take(self, outcome: Outcome) -> None:
+        """Keep what a batch has made."""
+        self.progress |= {name: Progress.of(told) for name, told in outcome.progress.items()}
+        for states, new in zip(self._states, outcome.states, strict=True):
+            states |= new
         fresh_views: dict[str, list[Row]] = {}
-        for parcel in parcels:
-            assert parcel.stage == REPORT_STAGE
-            content = read_report(parcel)
-            self._states[content["shard"]] |= content["states"]
-            for result in content["results"]:
-                batch = Batch.from_table(self._storage.read(result["place"]))
-                rows = list(zip(*(c.to_pylist() for c in batch.columns), strict=True))
-                rows = rows or [()] * len(batch)
-                if result["mode"] == "view":
-                    fresh_views.setdefault(result["query"], []).extend(rows)
-                    self.as_of[result["query"]] = result["as_of"]
-                    continue
-                times = zip(rows, batch.start.tolist(), batch.end.tolist(), strict=True)
-                self.answers[result["query"]] += list(times)
+        for result in outcome.results:
+            batch = Batch.from_table(self._storage.read(result["place"]))
+            rows = list(zip(*(c.to_pylist() for c in batch.columns), strict=True))
+            rows = rows or [()] * len(batch)
+            if result["mode"] == "view":
+                fresh_views.setdefault(result["query"], []).extend(rows)
+                self.as_of[result["query"]] = result["as_of"]
+                continue
+            times = zip(rows, batch.start.tolist(), batch.end.tolist(), strict=True)
+            self.answers[result["query"]] += list(times)
         self.views |= fresh_views
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef
 from penstock.cql.binding import statements
 from penstock.errors import DataError, NotSupportedError, QueryError, suggest
 from penstock.model import INF, MIN_TIME, TIMESTAMP
-from penstock.optimizer import optimize_alone, shared_digests
+from penstock.physical.book import BookedQuery
 from penstock.physical.planner import Query
 from penstock.reference import (
     Inputs,
@@ -53,16 +53,10 @@ Tables = dict[str, pa.Table]
 
 
 @dataclass
-class Running:
-    """A query: what its sink asked for, and since when it sees its streams."""
+class RigQuery(BookedQuery):
+    """A query of a rig; ``stamps``: its time is in timestamps, not in integers."""
 
-    name: str
-    node: Node
-    mode: str
-    stamps: bool
-    since: int | None = None
-    batch: int | None = None
-    shared: list[str] = field(default_factory=list)
+    stamps: bool = False
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -70,6 +64,11 @@ class Running:
         if self.mode == "stream":
             return ("stream",)
         return ("log", "intervals", "view") if self.mode == "view" else ("log", "intervals")
+
+    def outputs(self, node: Node) -> list[Query]:
+        """Return one output for each mode, all of one plan."""
+        (one,) = super().outputs(node)
+        return [replace(one, name=f"{self.name} {mode}", mode=mode) for mode in self.modes]
 
 
 class Machine:
@@ -93,7 +92,6 @@ class Machine:
         self._day = day
         self._slack: dict[str, int] = {}
         self._tables: Tables = {}
-        self._running: dict[str, Running] = {}
         self._events: list[tuple[str, Any]] = []
         self._rejected: dict[str, list[Row]] = {}
         self._changed = False
@@ -124,7 +122,7 @@ class Machine:
                     return
                 self.catalog.remove(kind, name)
                 if kind == "query":
-                    del self._running[name.lower()]
+                    self._engine.book.drop(self._named(name).name)
                     self._changed = True
             case statements.Show() | statements.Describe() | statements.Explain():
                 return
@@ -159,35 +157,14 @@ class Machine:
         mode = "stream" if algebra.is_stream(definition.plan) else mode
         one: StreamDef = self.catalog.get("stream", min(streams))
         stamps = bool(one.schema[one.time].type == TIMESTAMP)
-        self._running[definition.name.lower()] = Running(
-            definition.name, definition.plan, mode, stamps
-        )
+        query = RigQuery(definition.name, definition.plan, mode, stamps=stamps)
+        self._engine.book.add(query)
         self._engine.announce(definition.plan)
         self._changed = True
 
     def _replan(self) -> None:
-        """Plan as a session does: a new query begins where nothing has been seen yet."""
         self._changed = False
-        fresh = {q.name: q for q in self._running.values() if q.batch is None}
-        for query in fresh.values():
-            seen = [self._engine.progress[s].max_time for s in algebra.streams_of(query.node)]
-            query.since = None if max(seen) == MIN_TIME else max(seen) + 1
-            query.batch = self._engine.number
-        for since in {q.since for q in fresh.values()}:
-            peers = {q.name: q.node for q in self._running.values() if q.since == since}
-            for name, digests in shared_digests(peers).items():
-                if name in fresh:
-                    fresh[name].shared = digests
-        queries = []
-        for query in self._running.values():
-            node = query.node
-            if self._engine.config["rules"]:
-                node = optimize_alone(node, query.shared)
-            queries += [
-                Query(f"{query.name} {mode}", node, mode, query.since, query.batch or 0)
-                for mode in query.modes
-            ]
-        self._engine.replan(queries)
+        self._engine.replan()
 
     # -- rows and time -----------------------------------------------------------------------------
 
@@ -330,13 +307,19 @@ class Machine:
 
     # -- measuring ---------------------------------------------------------------------------------
 
-    def _query(self, name: str) -> Running:
+    def _queries(self) -> list[RigQuery]:
+        return [q for q in self._engine.book.queries.values() if isinstance(q, RigQuery)]
+
+    def _query(self, name: str) -> RigQuery:
         self.catalog.get("query", name)
         if self._changed:
             self._replan()
-        return self._running[name.lower()]
+        return self._named(name)
 
-    def _relation(self, name: str) -> Running:
+    def _named(self, name: str) -> RigQuery:
+        return next(q for q in self._queries() if q.name.lower() == name.lower())
+
+    def _relation(self, name: str) -> RigQuery:
         found = self._query(name)
         if found.mode == "stream":
             raise QueryError(
@@ -345,15 +328,15 @@ class Machine:
             )
         return found
 
-    def _heartbeat(self, query: Running) -> int:
-        return min(self._engine.heartbeat(s) for s in algebra.streams_of(query.node))
+    def _heartbeat(self, query: RigQuery) -> int:
+        return min(self._engine.heartbeat(s) for s in query.streams)
 
-    def _known(self, query: Running, steps: Steps) -> Steps:
+    def _known(self, query: RigQuery, steps: Steps) -> Steps:
         """Return the part of a relation that is final."""
         until = self._heartbeat(query)
         return steps if until == INF else [step for step in steps if step[0] < until]
 
-    def _steps(self, query: Running) -> Steps:
+    def _steps(self, query: RigQuery) -> Steps:
         """Return the relation that the change log describes."""
         log = sorted(self._engine.answers.get(f"{query.name} log", []), key=lambda row: row[1])
         state: Counter[Row] = Counter()
@@ -365,13 +348,13 @@ class Machine:
             steps.append((time, +state))
         return steps
 
-    def _stream_rows(self, query: Running) -> list[tuple[Row, int, int]]:
+    def _stream_rows(self, query: RigQuery) -> list[tuple[Row, int, int]]:
         return self._engine.answers.get(f"{query.name} stream", [])
 
-    def _as_of(self, query: Running, at: Any) -> int:
+    def _as_of(self, query: RigQuery, at: Any) -> int:
         until = self._heartbeat(query)
         if at is None:
-            newest = max(self._engine.progress[s].max_time for s in algebra.streams_of(query.node))
+            newest = max(self._engine.progress[s].max_time for s in query.streams)
             return max(MIN_TIME, min(until - 1, newest)) if until > MIN_TIME else MIN_TIME
         time = instant(at, query.stamps, self._day)
         if time >= until:
@@ -382,13 +365,13 @@ class Machine:
             )
         return time
 
-    def _snapshot(self, query: Running, at: Any) -> Counter[Row]:
+    def _snapshot(self, query: RigQuery, at: Any) -> Counter[Row]:
         return snapshot_at(self._steps(query), self._as_of(query, at))
 
-    def _inputs(self, query: Running) -> Inputs:
+    def _inputs(self, query: RigQuery) -> Inputs:
         """Return what the oracle sees: rows that are not late, from when the query began."""
         streams: dict[str, list[tuple[Row, int]]] = {}
-        for name in algebra.streams_of(query.node):
+        for name in query.streams:
             elements = self._in_time(self.catalog.get("stream", name))
             since = MIN_TIME if query.since is None else query.since
             streams[name] = [(row, time) for row, time in elements if time >= since]
@@ -408,13 +391,13 @@ class Machine:
                         largest = max(largest, time)
         return kept
 
-    def _oracle_stream(self, query: Running) -> Counter[tuple[int, Row]]:
+    def _oracle_stream(self, query: RigQuery) -> Counter[tuple[int, Row]]:
         until = self._heartbeat(query)
         true = stream(query.node, self._inputs(query))
         return Counter({e: n for e, n in true.items() if e[0] < until or until == INF})
 
 
-def _shown_intervals(query: Running, steps: Steps) -> list[Row]:
+def _shown_intervals(query: RigQuery, steps: Steps) -> list[Row]:
     kinds, stamps = query.node.schema.types, query.stamps
     return [
         (*shown_values(v, kinds), shown_time(start, stamps), shown_time(end, stamps))

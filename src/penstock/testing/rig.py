@@ -17,7 +17,7 @@ from penstock.model import INF, MIN_TIME, Schema
 from penstock.reference import Steps, from_intervals, relation, to_intervals
 from penstock.settings import SETTINGS
 from penstock.testing.differences import alike, apart, sentence
-from penstock.testing.machine import Machine, Row, Running, Tables
+from penstock.testing.machine import Machine, RigQuery, Row, Tables
 from penstock.testing.times import instant, meant, plain, time_text, value_text
 
 CUTS = ("as fed", "in one batch", "row by row")
@@ -131,7 +131,7 @@ class Rig(Machine):
     def assert_oracle(self, *queries: str, within: float = 1e-9) -> None:
         """Assert that queries, all if none is named, answer as the reference does."""
         __tracebackhide__ = True
-        for name in queries or [q.name for q in self._running.values()]:
+        for name in queries or [q.name for q in self._queries()]:
             found = self._query(name)
             if found.mode == "stream":
                 has = [(tuple(map(plain, v)), t) for v, t, _ in self._stream_rows(found)]
@@ -156,7 +156,7 @@ class Rig(Machine):
             other = self._replayed(cuts, shards, self._settings | settings)
             named = [f"{k}={v}" for k, v in settings.items()]
             label = ", ".join([cuts, f"{shards} shard{'s' if shards > 1 else ''}", *named])
-            for query in self._running.values():
+            for query in self._queries():
                 twin = other._query(query.name)
                 if query.mode != "stream":
                     has = other._steps(twin), self._steps(query)
@@ -188,7 +188,7 @@ class Rig(Machine):
 
     # -- comparing ---------------------------------------------------------------------------------
 
-    def _values(self, query: Running, row: Row, times: int) -> Row:
+    def _values(self, query: RigQuery, row: Row, times: int) -> Row:
         schema: Schema = query.node.schema
         if len(row) != len(schema) + times:
             more = ("", " and its time", " and two more, as the assertion says")[times]
@@ -199,7 +199,7 @@ class Rig(Machine):
         pairs = zip(row, schema, strict=False)
         return tuple(meant(v, f.type, self._day, f"the column '{f.name}'") for v, f in pairs)
 
-    def _interval_text(self, query: Running) -> Any:
+    def _interval_text(self, query: RigQuery) -> Any:
         kinds, stamps = query.node.schema.types, query.stamps
 
         def text(row: Row) -> str:
@@ -208,12 +208,12 @@ class Rig(Machine):
 
         return text
 
-    def _element_text(self, query: Running) -> Any:
+    def _element_text(self, query: RigQuery) -> Any:
         kinds, stamps = query.node.schema.types, query.stamps
         return lambda row: f"@{time_text(row[1], stamps)} {_values_text(row[0], kinds)}"
 
     def _compare_relations(
-        self, query: Running, found: Steps, expected: Steps, within: float, when: str = ""
+        self, query: RigQuery, found: Steps, expected: Steps, within: float, when: str = ""
     ) -> None:
         """Compare at every instant; what differs is told as the longest intervals."""
         __tracebackhide__ = True
@@ -224,7 +224,7 @@ class Rig(Machine):
 
     def _compare(
         self,
-        query: Running,
+        query: RigQuery,
         found: Iterable[Row],
         expected: Iterable[Row],
         within: float,

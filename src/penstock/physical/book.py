@@ -1,0 +1,166 @@
+"""The book of queries: which there are, since when each sees its streams, and the plan of all.
+
+Everything that plans asks the book: the pipeline on Spark, the rig, and EXPLAIN, so what is shown
+is what runs.  Its rules:
+
+* A query takes part from the next batch on.  It sees its streams from the first instant of which
+  nothing has been seen yet (``since``), so that its answer does not begin in the middle of one.
+* Queries that begin at the same instant share what their plans have in common.  One that begins
+  later has state of its own; only the streams are read once for all.
+* What a query shares is decided when it begins (``shared``) and stays, whatever comes and goes:
+  state is kept under the digest of what it belongs to, so the plan of a query must not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from penstock import algebra
+from penstock.algebra import Node
+from penstock.model import MIN_TIME
+from penstock.optimizer import optimize_alone, shared_digests
+from penstock.physical.plan import PhysicalPlan
+from penstock.physical.planner import Query, plan
+from penstock.settings import Config
+
+
+@dataclass
+class BookedQuery:
+    """A query of the book: its plan before the rules, and how its answer is delivered.
+
+    ``keep`` is for how long the past of a kept relation stays.  ``since`` is a time of its streams
+    (None: it sees everything), ``batch`` the first batch that it took part in (None: it has not
+    begun), ``shared`` are the digests of what it had in common with others then.
+    """
+
+    name: str
+    node: Node
+    mode: str
+    keep: int = 0
+    since: int | None = None
+    batch: int | None = None
+    shared: list[str] = field(default_factory=list)
+    paused: bool = False
+
+    @cached_property
+    def streams(self) -> frozenset[str]:
+        """The streams that it reads."""
+        return algebra.streams_of(self.node)
+
+    @cached_property
+    def signature(self) -> str:
+        """What names its plan, mode and past, whatever the settings."""
+        alone = Query("", self.node, self.mode, keep=self.keep)
+        return plan([alone], Config(), {}).nodes[-1].digest
+
+    def outputs(self, node: Node) -> list[Query]:
+        """Return what the planner is given: its plan after the rules, for each way it leaves."""
+        return [Query(self.name, node, self.mode, self.since, self.batch or 0, self.keep)]
+
+    def describe(self, output: str | None) -> dict[str, Any]:
+        """Return its entry in a manifest; ``output`` is the digest of its output node."""
+        return {
+            "node": output,
+            "plan": self.signature,
+            "since": self.since,
+            "batch": self.batch,
+            "shared": self.shared,
+            "paused": self.paused,
+        }
+
+    def go_on(self, known: Mapping[str, Any]) -> None:
+        """Go on as a manifest knows it."""
+        self.since, self.batch = known["since"], known["batch"]
+        self.shared, self.paused = known["shared"], known["paused"]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What planning depends on besides the queries: how things stand between two batches.
+
+    ``batch`` is the next one, ``times`` the largest time that each stream has brought, ``numbers``
+    those given to operators before, ``measured`` results per row of the joins that run.
+    """
+
+    batch: int = 0
+    times: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+    def first_unseen(self, streams: Iterable[str]) -> int | None:
+        """Return the first instant of which no element has been seen, None if there was none."""
+        latest = max((self.times.get(s, MIN_TIME) for s in streams), default=MIN_TIME)
+        return None if latest == MIN_TIME else latest + 1
+
+
+class QueryBook:
+    """All queries that run together, by name, and the names of those that were dropped."""
+
+    def __init__(self, config: Config, queries: Iterable[BookedQuery] = ()) -> None:
+        self.config = config
+        self.queries = {query.name: query for query in queries}
+        self.dropped: set[str] = set()
+
+    def add(self, query: BookedQuery, known: Mapping[str, Any] | None = None) -> None:
+        """Add a query; ``known`` is what a manifest says of it, if it has run before."""
+        if known is not None:
+            query.go_on(known)
+        self.queries[query.name] = query
+
+    def drop(self, name: str) -> None:
+        """Remove a query, whether it was added or is only known to the checkpoint."""
+        self.queries.pop(name, None)
+        self.dropped.add(name)
+
+    def pause(self, name: str) -> None:
+        """Leave a query out of the plan."""
+        self.queries[name].paused = True
+
+    def resume(self, name: str) -> None:
+        """Take a paused query in again: it begins anew."""
+        query = self.queries[name]
+        if query.paused:
+            query.paused, query.batch, query.since = False, None, None
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """The streams that any query reads, paused ones too."""
+        return frozenset().union(*(q.streams for q in self.queries.values()))
+
+    def copy(self) -> QueryBook:
+        """Return a book in which changes can be tried."""
+        return QueryBook(self.config, [replace(q) for q in list(self.queries.values())])
+
+    def beginning(self, batch: int) -> set[str]:
+        """Return the names of the queries for which a batch is the first."""
+        return {n for n, q in self.queries.items() if not q.paused and q.batch in (None, batch)}
+
+    def plan(self, moment: Moment) -> PhysicalPlan:
+        """Settle the queries that begin, and return the plan of all that are not paused."""
+        active = {n: q for n, q in self.queries.items() if not q.paused}
+        self._settle(active, self.beginning(moment.batch), moment)
+        outputs = [out for n, q in active.items() for out in q.outputs(self.optimized(n))]
+        return plan(outputs, self.config, dict(moment.numbers), moment.measured)
+
+    def _settle(self, active: Mapping[str, BookedQuery], names: set[str], moment: Moment) -> None:
+        """Decide of the queries that begin since when they see their streams, and what they share.
+
+        A query that was settled for a batch which has not been run is settled again.
+        """
+        fresh = {name: active[name] for name in names}
+        for query in fresh.values():
+            query.since = moment.first_unseen(query.streams)
+            query.batch = moment.batch
+        for since in {q.since for q in fresh.values()}:
+            peers = {n: q.node for n, q in active.items() if q.since == since}
+            for name, digests in shared_digests(peers).items():
+                if name in fresh:
+                    fresh[name].shared = digests
+
+    def optimized(self, name: str) -> Node:
+        """Return the plan of a query after the rules; it stays the same while the query runs."""
+        query = self.queries[name]
+        return optimize_alone(query.node, query.shared) if self.config["rules"] else query.node

@@ -1,0 +1,122 @@
+"""The book of queries: since when each sees its streams, what it shares, and EXPLAIN's trial."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from penstock import Session, cql
+from penstock.catalog import Catalog
+from penstock.cql import bind_query
+from penstock.physical.book import BookedQuery, Moment, QueryBook
+from penstock.settings import Config
+
+STREAM = "CREATE STREAM s (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t"
+TEXT = "SELECT k, COUNT(*) AS n FROM s [ROWS 3] WHERE x > 1 GROUP BY k"
+
+
+def catalog() -> Catalog:
+    known = Catalog()
+    for parsed in cql.parse_script(STREAM):
+        statement: Any = cql.bind(parsed, known)
+        known.add(statement.definition)
+    return known
+
+
+def booked(name: str, text: str = TEXT, mode: str = "view") -> BookedQuery:
+    return BookedQuery(name, bind_query(text, catalog()), mode)
+
+
+def digests(book: QueryBook, moment: Moment) -> set[str]:
+    return {node.digest for node in book.plan(moment).nodes}
+
+
+def test_queries_that_begin_together_share() -> None:
+    book = QueryBook(Config(), [booked("a"), booked("b")])
+    users = book.plan(Moment()).users()
+    assert [using for using in users.values() if len(using) == 1] == [{"a"}, {"b"}]  # outputs
+    assert book.queries["a"].since is book.queries["b"].since is None
+    assert book.queries["a"].batch == 0
+
+
+def test_a_query_that_begins_later_has_state_of_its_own() -> None:
+    book = QueryBook(Config(), [booked("a")])
+    before = book.plan(Moment())
+    book.add(booked("b"))
+    later = Moment(3, {"s": 10}, before.numbers)
+    after = book.plan(later)
+    assert (book.queries["b"].since, book.queries["b"].batch) == (11, 3)
+    assert {n.digest for n in before.nodes} < {n.digest for n in after.nodes}
+    assert all(len(using) == 1 for using in after.users().values())
+
+
+def test_what_was_settled_for_a_batch_that_did_not_run_is_settled_again() -> None:
+    book = QueryBook(Config(), [booked("a")])
+    book.plan(Moment(2, {"s": 10}))
+    book.plan(Moment(2, {"s": 15}))
+    assert book.queries["a"].since == 16
+    book.plan(Moment(3, {"s": 20}))
+    assert book.queries["a"].since == 16
+
+
+def test_a_trial_shows_what_will_run_and_changes_nothing() -> None:
+    book = QueryBook(Config(), [booked("a")])
+    before = book.plan(Moment())
+    later = Moment(1, {"s": 10}, before.numbers)
+    trial = book.copy()
+    trial.add(booked("b"))
+    tried = digests(trial, later)
+    assert set(book.queries) == {"a"}
+    assert digests(book, later) == {n.digest for n in before.nodes}
+    book.add(booked("b"))
+    assert digests(book, later) == tried
+
+
+def test_a_paused_query_begins_anew() -> None:
+    book = QueryBook(Config(), [booked("a"), booked("b")])
+    book.plan(Moment())
+    book.pause("b")
+    later = Moment(4, {"s": 10})
+    assert {a.query for a in book.plan(later).answers} == {"a"}
+    book.resume("b")
+    book.resume("a")  # it is not paused: it goes on
+    book.plan(later)
+    assert (book.queries["a"].since, book.queries["b"].since) == (None, 11)
+
+
+def test_a_query_goes_on_as_the_manifest_knows_it() -> None:
+    book = QueryBook(Config(), [booked("a")])
+    made = digests(book, Moment(7, {"s": 10}))
+    told = book.queries["a"].describe(None)
+    again = QueryBook(Config())
+    again.add(booked("a"), told)
+    assert digests(again, Moment(9, {"s": 30})) == made
+    again.drop("a")
+    assert again.dropped == {"a"}
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.spark
+def test_explain_of_a_later_query_shows_what_runs(spark: Any) -> None:
+    with Session(spark, settings={"shards": 2}) as session:
+        session.sql(f"{STREAM}; CREATE QUERY a AS {TEXT}")
+        session.push("s", [("k", 2, 1), ("k", 3, 2)])
+        session.await_idle()
+        announced = session.sql(f"EXPLAIN {TEXT}")
+        assert "shared with a" not in announced
+        later = session.sql(f"CREATE QUERY b AS {TEXT}")
+        created = later.explain()
+        session.push("s", [("k", 2, 3)])
+        session.await_idle()
+        wait_for(lambda: later.status()["since"] is not None)
+        assert later.explain() == created == announced.replace("the query", "b")
+        count = len(session.pipeline.plan().nodes)
+        assert f"2 queries, {count} operators in the whole plan" in announced
