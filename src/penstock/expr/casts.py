@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import DataError, QueryError
+from penstock.expr.calendar import written
 from penstock.expr.types import (
     BIGINT,
     BOOLEAN,
@@ -155,8 +156,8 @@ def _convert(array: pa.Array, source: pa.DataType, target: pa.DataType) -> pa.Ar
         return pc.cast(array, target, safe=False)
     if is_integer(source) and is_floating(target):
         return pc.cast(array, target, safe=False)
-    if source == TIMESTAMP and target == STRING:
-        return pc.utf8_rtrim(pc.utf8_rtrim(pc.cast(array, STRING), "0"), ".")
+    if is_temporal(source) and target == STRING:
+        return written(array)
     return pc.cast(array, target)
 
 

@@ -30,7 +30,7 @@ def aggregate(call: AggregateCall, rows: Sequence[Sequence[Any]]) -> Any:
         case "sum":
             return fit(_sum(values), call.type) if values else None
         case "avg":
-            return _ratio(_sum(values), len(values)) if values else None
+            return double(_sum(values)) / len(values) if values else None  # SUM / COUNT
         case "min" | "max":
             best = values[0] if values else None
             for value in values:
@@ -54,12 +54,6 @@ def _sum(values: Sequence[Any]) -> Any:
     return sum(values)
 
 
-def _ratio(total: Any, count: int) -> float:
-    if isinstance(total, float):
-        return total
-    return double(Fraction(total) / count)
-
-
 def _spread(values: Sequence[Any], divisor: int, root: bool) -> float | None:
     """Return the exact variance, or its root; null where the divisor is not above zero."""
     if divisor <= 0:
@@ -69,4 +63,10 @@ def _spread(values: Sequence[Any], divisor: int, root: bool) -> float | None:
         return NAN
     mean = Fraction(total) / len(values)
     variance = sum(((Fraction(v) - mean) ** 2 for v in values), Fraction(0)) / divisor
-    return math.sqrt(variance) if root else double(variance)
+    return _root(variance) if root else double(variance)
+
+
+def _root(square: Fraction) -> float:
+    """Return the square root, also where the square itself is beyond the range of DOUBLE."""
+    shift = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
+    return double(Fraction(math.sqrt(square / Fraction(4) ** shift)) * Fraction(2) ** shift)

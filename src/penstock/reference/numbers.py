@@ -51,9 +51,9 @@ def _whole(function: Callable[[Any], int]) -> Callable[[Any], int]:
     """FLOOR and CEIL give a BIGINT; NaN and what is too large do not fit."""
 
     def apply(value: Any) -> int:
-        if isinstance(value, float) and not -(2.0**63) <= value <= 2.0**63:
+        if isinstance(value, float) and not math.isfinite(value):
             raise DataError(f"a value of type BIGINT must fit it, got {value}")
-        return min(function(value), 2**63 - 1)
+        return function(value)
 
     return apply
 

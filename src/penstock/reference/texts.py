@@ -43,10 +43,10 @@ def _initcap(text: str) -> str:
     return " ".join(first.title() + word.lower()[len(first.lower()) :] for first, word in words)
 
 
-def _substring(text: str, position: int, length: int | None = None) -> str:
+def _substring(text: str, position: int, length: int = 2**31 - 1) -> str:
     """Positions count from 1; negative ones from the end; 0 is as 1."""
     start = position - 1 if position > 0 else 0 if position == 0 else len(text) + position
-    end = len(text) if length is None else start + max(length, 0)
+    end = start + max(length, 0)
     return text[max(start, 0) : max(end, 0)]
 
 

@@ -15,8 +15,12 @@ _SHOWN = 20
 """Most rows of a column that a message shows."""
 
 
+_LAST_BITS = 1e-13
+"""How far numbers that may differ at all may do so in any case, in parts of their size."""
+
+
 def apart(found: Iterable[Row], expected: Iterable[Row], within: float) -> tuple[list[Row], ...]:
-    """Return the missing and the unexpected rows; numbers may differ by ``within``."""
+    """Return the missing and the unexpected rows; numbers may differ by ``within``, if above 0."""
     has, wants = Counter(found), Counter(expected)
     missing, unexpected = list((wants - has).elements()), list((has - wants).elements())
     if within > 0:
@@ -48,7 +52,7 @@ def _near(a: Any, b: Any, within: float) -> bool:
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(_near(x, y, within) for x, y in zip(a, b, strict=True))
     if isinstance(a, float) and isinstance(b, float | int) and not isinstance(b, bool):
-        return math.isclose(a, b, rel_tol=0, abs_tol=within) or (a != a and b != b)
+        return math.isclose(a, b, rel_tol=_LAST_BITS, abs_tol=within) or (a != a and b != b)
     return bool(a == b)
 
 

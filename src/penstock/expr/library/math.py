@@ -22,8 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import DataError
-from penstock.expr.casts import cast_array, map_distinct
+from penstock.expr.casts import map_distinct
 from penstock.expr.nodes import Expr
 from penstock.expr.signatures import COUNT, LONG, NUMBER, REAL, Function, Kind, Types, alike, takes
 from penstock.expr.types import BIGINT, DOUBLE, is_integer, is_numeric, is_temporal
@@ -109,10 +108,21 @@ def _to_whole(function: Any) -> Any:
     def apply(value: Any) -> Any:
         if value.type == BIGINT:
             return value
-        try:
-            return cast_array(function(value), BIGINT)
-        except DataError:
-            raise pa.ArrowInvalid("overflow") from None
+        whole = function(value)
+        fits = pc.and_(pc.greater_equal(whole, -(2.0**63)), pc.less(whole, 2.0**63))
+        if pc.all(fits).as_py() is False:
+            raise pa.ArrowInvalid("overflow")
+        return pc.cast(whole, BIGINT, safe=False)
+
+    return apply
+
+
+def _spark_to_whole(name: str) -> Any:
+    """Spark refuses what is too large, but takes NaN for 0."""
+
+    def apply(f: Any, value: Any) -> Any:
+        refused = f.raise_error(f.lit(f"{name}(x) must have a BIGINT value, got NaN"))
+        return f.when(f.isnan(value), refused.cast("bigint")).otherwise(getattr(f, name)(value))
 
     return apply
 
@@ -306,7 +316,7 @@ FUNCTIONS = (
         "sign(x)",
         takes(REAL, gives=DOUBLE),
         pc.sign,
-        lambda f, x: f.signum(x),
+        lambda f, x: f.signum(x) + 0.0,  # Java's has a -0.0 too
         "-1.0, 0.0 or 1.0.",
         ("signum",),
     ),
@@ -326,7 +336,7 @@ FUNCTIONS = (
         "floor(x)",
         _TO_WHOLE,
         _to_whole(pc.floor),
-        lambda f, x: f.floor(x),
+        _spark_to_whole("floor"),
         "Largest integer at or below, as BIGINT; it must fit.",
         total=False,
     ),
@@ -335,7 +345,7 @@ FUNCTIONS = (
         "ceil(x)",
         _TO_WHOLE,
         _to_whole(pc.ceil),
-        lambda f, x: f.ceil(x),
+        _spark_to_whole("ceil"),
         "Smallest integer at or above, as BIGINT; it must fit.",
         ("ceiling",),
         total=False,

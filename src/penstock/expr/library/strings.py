@@ -148,9 +148,10 @@ def _concat(*values: Any) -> Any:
 
 def _concat_ws(separator: Any, *values: Any) -> Any:
     _check_joined("concat_ws(separator, a, b, ..)", *values, *[separator] * (len(values) - 1))
-    joined = pc.binary_join_element_wise(*values, separator, null_handling="skip") if values else ""
-    if isinstance(joined, str):
-        joined = pa.scalar("", STRING)
+    if len(values) > 1:
+        joined = pc.binary_join_element_wise(*values, separator, null_handling="skip")
+    else:  # Arrow drops the rows in which a single text is null
+        joined = pc.coalesce(*values, pa.scalar("", STRING))
     return pc.if_else(pc.is_valid(separator), joined, pa.scalar(None, STRING))
 
 
@@ -235,7 +236,7 @@ def _instr(text: pa.Array, search: str) -> pa.Array:
 
 
 def _split_part(text: pa.Array, separator: str, number: int) -> pa.Array:
-    if number == 0:
+    if number == 0 and text.null_count < len(text):
         raise DataError(
             "split_part(s, separator, n) must get n from 1, or from -1 at the end, got 0"
         )

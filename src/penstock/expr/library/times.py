@@ -1,6 +1,7 @@
 """Times. A TIMESTAMP counts microseconds in UTC, a DATE days; both since 1970-01-01.
 
 Division of counts is towards minus infinity, so that times before 1970 fall into the right second.
+Spark's functions of dates do not notice an overflow; so it is asked to add the counts of days.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import QueryError, suggest
+from penstock.expr.calendar import in_calendar, years
 from penstock.expr.signatures import (
     COUNT,
     DAY,
@@ -71,7 +73,8 @@ def check_unit(unit: str) -> str:
 def _date_trunc(unit: str | None, time: Any) -> Any:
     if unit is None:
         return pa.nulls(len(time), TIMESTAMP)
-    return pc.floor_temporal(time, unit=check_unit(unit), week_starts_monday=True)
+    options = pc.RoundTemporalOptions(unit=check_unit(unit), week_starts_monday=True)
+    return in_calendar(lambda t: pc.floor_temporal(t, options=options), moves=True)(time)
 
 
 def _count(time: Any, per: int) -> Any:
@@ -108,9 +111,17 @@ def _date_diff(later: Any, earlier: Any) -> Any:
     return pc.subtract_checked(later.cast(INT), earlier.cast(INT))
 
 
-def _last_day(day: Any) -> Any:
+def _last_day_near(day: Any) -> Any:
     end = pc.ceil_temporal(day, unit="month", ceil_is_strictly_greater=True)
     return pc.subtract(end.cast(INT), pa.scalar(1, INT)).cast(DATE)
+
+
+_last_day = in_calendar(_last_day_near, moves=True)
+
+
+def _spark_last_day(f: Any, day: Any) -> Any:
+    """Spark's own function leaves the range of DATE without a word; a sum of integers does not."""
+    return f.date_from_unix_date(f.unix_date(day) + f.date_diff(f.last_day(day), day))
 
 
 _PART = takes(DAY_OR_TIME, gives=INT)
@@ -119,6 +130,7 @@ _DAY_PART = takes(DAY, gives=INT)
 _TO_COUNT = takes(TIME, gives=BIGINT)
 _FROM_COUNT = takes(LONG, gives=TIMESTAMP)
 _RANGE = "the time must stay within the range of TIMESTAMP; use CASE to leave such rows out"
+_DATE_RANGE = "the date must stay within the range of DATE; use CASE to leave such rows out"
 
 
 def _part(name: str, kernel: Any, doc: str, *aliases: str, rule: Rule = _PART) -> Function:
@@ -129,14 +141,19 @@ def _part(name: str, kernel: Any, doc: str, *aliases: str, rule: Rule = _PART) -
 
 
 FUNCTIONS = (
-    _part("year", _field(pc.year), "Year."),
-    _part("quarter", _field(pc.quarter), "Quarter, 1 to 4."),
-    _part("month", _field(pc.month), "Month, 1 to 12."),
-    _part("day", _field(pc.day), "Day of the month, 1 to 31.", "dayofmonth"),
-    _part("dayofyear", _field(pc.day_of_year), "Day of the year, 1 to 366."),
+    _part("year", years, "Year."),
+    _part("quarter", in_calendar(_field(pc.quarter)), "Quarter, 1 to 4."),
+    _part("month", in_calendar(_field(pc.month)), "Month, 1 to 12."),
+    _part("day", in_calendar(_field(pc.day)), "Day of the month, 1 to 31.", "dayofmonth"),
+    _part("dayofyear", in_calendar(_field(pc.day_of_year)), "Day of the year, 1 to 366."),
     _part("dayofweek", _day_of_week, "Day of the week, Sunday = 1 to Saturday = 7."),
     _part("weekday", _weekday, "Day of the week, Monday = 0 to Sunday = 6."),
-    _part("weekofyear", _field(pc.iso_week), "Week of the year by ISO 8601, 1 to 53.", "week"),
+    _part(
+        "weekofyear",
+        in_calendar(_field(pc.iso_week)),
+        "Week of the year by ISO 8601, 1 to 53.",
+        "week",
+    ),
     _part("hour", _field(pc.hour), "Hour, 0 to 23.", rule=_CLOCK_PART),
     _part("minute", _field(pc.minute), "Minute, 0 to 59.", rule=_CLOCK_PART),
     _part("second", _field(pc.second), "Second, 0 to 59.", rule=_CLOCK_PART),
@@ -246,24 +263,28 @@ FUNCTIONS = (
         "date_add(d, days)",
         takes(DAY, COUNT, gives=DATE),
         _date_add,
-        lambda f, d, n: f.date_add(d, n),
+        lambda f, d, n: f.date_from_unix_date(f.unix_date(d) + n),
         "A later date.",
         ("dateadd",),
+        total=False,
+        advice=_DATE_RANGE,
     ),
     Function(
         "date_sub",
         "date_sub(d, days)",
         takes(DAY, COUNT, gives=DATE),
         _date_sub,
-        lambda f, d, n: f.date_sub(d, n),
+        lambda f, d, n: f.date_from_unix_date(f.unix_date(d) - n),
         "An earlier date.",
+        total=False,
+        advice=_DATE_RANGE,
     ),
     Function(
         "date_diff",
         "date_diff(later, earlier)",
         takes(DAY, DAY, gives=INT),
         _date_diff,
-        lambda f, a, b: f.date_diff(a, b),
+        lambda f, a, b: f.unix_date(a) - f.unix_date(b),
         "Days from the second date to the first.",
         ("datediff",),
     ),
@@ -272,7 +293,7 @@ FUNCTIONS = (
         "last_day(d)",
         takes(DAY, gives=DATE),
         _last_day,
-        lambda f, d: f.last_day(d),
+        _spark_last_day,
         "The last day of the month.",
     ),
 )

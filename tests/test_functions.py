@@ -1,0 +1,518 @@
+"""Every documented function and conversion on hostile values: engine, oracle and Spark agree.
+
+The cases come from the function table: each function is called with every combination of types that
+it takes without converting them.  So a new function is walked too, and fails here until the oracle
+knows it.  A row that one of them refuses is refused by all.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import DataError, QueryError
+from penstock.expr.arrow import evaluate
+from penstock.expr.casts import check_cast, same_in_spark
+from penstock.expr.functions import (
+    AGGREGATES,
+    FUNCTIONS,
+    resolve_call,
+    resolve_case,
+    resolve_cast,
+)
+from penstock.expr.nodes import Call, Cast, Column, Expr, Literal
+from penstock.expr.signatures import Mismatch
+from penstock.expr.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    SMALLINT,
+    STRING,
+    TINYINT,
+    TYPES,
+    type_name,
+)
+from penstock.model import TIMESTAMP
+from penstock.reference.expressions import evaluate as in_oracle
+from penstock.spark.columns import to_column
+from penstock.spark.types import spark_type
+from penstock.testing import Rig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAN, INFINITY = math.nan, math.inf
+DAY = 86_400_000_000
+MOST_ROWS = 150
+REFUSED = "refused"
+
+DAYS = [0, -1, 59, 11_016, 19_782, -25_508, -141_428, -141_427, 18_627, -719_162, -719_163]
+DAYS += [-719_529, 2_932_896, 2_932_897, 11_248_737, 11_248_738, -12_687_795, -106_751_991]
+VALUES: dict[pa.DataType, list[Any]] = {
+    BOOLEAN: [None, True, False],
+    TINYINT: [None, 0, 1, -1, 7, 127, -128],
+    SMALLINT: [None, 0, 1, -1, 300, 2**15 - 1, -(2**15)],
+    INT: [None, 0, 1, -1, 3, -3, 45, 2**31 - 1, -(2**31)],
+    BIGINT: [None, 0, 1, -1, 15, -7, 2**53 + 1, 2**60 + 2**36 + 1, 2**63 - 1, -(2**63)],
+    FLOAT: [None, 0.0, -0.0, 1.5, -2.25, 0.1, 3.4028234663852886e38, 1.4e-45, 2.0**24, 2.0**31],
+    DOUBLE: [None, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 2.675, 1e-4, 1e7, 123_456_789.125, 1e22],
+    STRING: [None, "", " ", "a", "aba", "Hello World", "  pad\t ", "straße", "ὈΔΥΣΣΕΎΣ", "日本 語"],
+    TIMESTAMP: [None, 1, -1, 999_999, -(2**63), 2**63 - 1, *(day * DAY for day in DAYS)],
+    DATE: [None, *DAYS, 2**31 - 1, -(2**31), 106_751_992],
+}
+VALUES[FLOAT] += [-(2.0**63), NAN, INFINITY, -INFINITY]
+VALUES[DOUBLE] += [1e15 + 0.5, 5e-324, 1.7976931348623157e308, -1e300, 2.0**31, 2.0**63]
+VALUES[DOUBLE] += [-(2.0**63), NAN, INFINITY, -INFINITY]
+VALUES[STRING] += ["😀e\u0301", "a%b_c\\d", "x\ny\n", "İI", "o", "0"]
+VALUES[TIMESTAMP] += [day * DAY + DAY - 1 for day in DAYS]
+TEXTS = [None, "", " 12 ", "-3", "+7", "0012", "\t5\n", "127", "128", "-32769", "2147483648"]
+TEXTS += ["9223372036854775807", "-9223372036854775808", "9223372036854775808", "1_0", "٣", "1.5"]
+TEXTS += ["-inf", "NaN", "+nan", "1e3", " .5", "5.", ".", "Infinity", "1e400", "-1e-400", "1d"]
+TEXTS += ["0x1F", "16777217", "3.4028236e38", "0.1", "-0", "true", "F", " yes", "No", "ſ", "on"]
+TEXTS += ["2024-02-29", "2023-02-29", "2024-2-9 1:2", "2024-02-29 12:34:56", "0001-01-01"]
+TEXTS += ["1969-12-31T23:59:59.5", "2024-01-01 00:00:00Z", "9999-12-31 23:59:59.999999"]
+TEXTS += ["2024-01-01 00:00:00.123456+05:30", "2024-01-01 00:00:00 -18:00", "0000-01-01"]
+TEXTS += ["2024-01-01 00:00:00+18:01", "2024-01-01 24:00:00", "2024-01-01 12", "24-01-01"]
+TEXTS += ["2024-13-01", "2024-00-10", "10000-01-01", "2024-01-01 00:00:60", "2024-1-31x"]
+"""What is read from text, and what is not."""
+
+UNITS = ["year", "quarter", "MONTH", "week", "day", "hour", "minute", "second", "millisecond", "dd"]
+PATTERNS = ["%", "", "_", "%o%", "a\\%%", "%\\\\d", "H_llo%", "%語", "x_y%", "%ß%", None]
+EXPRESSIONS = ["", "b", "^a|o$", "(?i)HELLO", "[^a-z]", "\\d", "\\s$", "\\bW", "^.$", "(?s)^.*$"]
+EXPRESSIONS += ["\\pL\\PL", "[[:punct:]]", "\\Qa%\\E", "(?m)^y$", "a{1}b", "\\x{8a9e}"]
+EXPRESSIONS += ["[\\]%]", None]
+CONSTANTS: dict[tuple[str, int], list[Any]] = {
+    ("round", 1): [0, 2, 1, -1, -3, 17, -19, 400, -400, None],
+    ("date_trunc", 0): [*UNITS, None],
+    ("like", 1): PATTERNS,
+    ("ilike", 1): PATTERNS,
+    ("rlike", 1): EXPRESSIONS,
+    ("levenshtein", 2): [0, 1, 4, 100, None],
+    ("distance_lp", 0): [1.0, 2.0, 3.0, 2.5, INFINITY, None],
+}
+"""Arguments that must be constants, by function and position; of others some values are drawn."""
+
+ABOUT = {"exp", "ln", "log10", "log2", "power", "sin", "cos", "tan", "asin", "acos", "atan"}
+ABOUT |= {"atan2", "radians", "degrees", "distance_lp"}
+"""Functions whose last bits depend on the library that computes them."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One expression over columns of some types; ``rows`` are the values they have."""
+
+    expr: Expr
+    types: tuple[pa.DataType, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    about: bool = False
+
+    def __str__(self) -> str:
+        return described(self.expr)
+
+    def arrays(self, chosen: list[int]) -> list[pa.Array]:
+        """The columns of some of the rows."""
+        return [
+            pa.array([self.rows[i][column] for i in chosen], type_)
+            for column, type_ in enumerate(self.types)
+        ]
+
+
+def described(expr: Expr) -> str:
+    match expr:
+        case Literal(value):
+            return repr(value)
+        case Cast(arg, type_):
+            return f"CAST({described(arg)} AS {type_name(type_)})"
+        case Call(name, args, _):
+            return f"{name}({', '.join(map(described, args))})"
+    return type_name(expr.type)
+
+
+def plain(array: pa.Array) -> list[Any]:
+    """Values as the oracle has them: times are counts."""
+    if array.type in (TIMESTAMP, DATE):
+        array = array.cast(BIGINT if array.type == TIMESTAMP else INT)
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def rows_of(lists: list[list[Any]], seed: str) -> tuple[tuple[Any, ...], ...]:
+    """All combinations, or some of them if there are many."""
+    if math.prod(map(len, lists)) <= MOST_ROWS:
+        return tuple(product(*lists))
+    chance = random.Random(seed)
+    drawn = [tuple(chance.choice(values) for values in lists) for _ in range(MOST_ROWS)]
+    each = [tuple(v[i % len(v)] for v in lists) for i in range(max(map(len, lists)))]
+    return tuple(dict.fromkeys([*each, *drawn]))
+
+
+def signatures(name: str) -> list[tuple[pa.DataType, ...]]:
+    """The types that a function takes as they are, for the two least numbers of arguments."""
+    found: list[tuple[pa.DataType, ...]] = []
+    for count in range(5):
+        for types in product(TYPES, repeat=count):
+            try:
+                wanted, _ = FUNCTIONS[name].rule([Column(i, t) for i, t in enumerate(types)])
+            except Mismatch:
+                continue
+            if wanted == types:
+                found.append(types)
+        if len({len(types) for types in found}) == 2:
+            break
+    return found
+
+
+def constants_of(name: str, types: tuple[pa.DataType, ...], fixed: list[int]) -> list[Any]:
+    """What the arguments are that must be constants: all that is listed, or some hostile values."""
+    if all((name, i) in CONSTANTS for i in fixed):
+        return list(product(*(CONSTANTS[name, i] for i in fixed)))
+    chance = random.Random(f"{name} {types}")
+    values = [plain(pa.array(VALUES[types[i]], types[i])) for i in fixed]
+    return [tuple(chance.choice(v) for v in values) for _ in range(2)]
+
+
+@cache
+def calls(name: str) -> list[Sample]:
+    """A function on hostile values, once for each signature and choice of constants."""
+    found = []
+    for types in signatures(name):
+        fixed = [i for i in range(len(types)) if i in FUNCTIONS[name].constants]
+        free = [i for i in range(len(types)) if i not in fixed]
+        columns = tuple(types[i] for i in free)
+        rows = rows_of([plain(pa.array(VALUES[t], t)) for t in columns], str(columns))
+        for values in constants_of(name, types, fixed):
+            args: dict[int, Expr] = {i: Column(n, types[i]) for n, i in enumerate(free)}
+            args |= {i: Literal(v, types[i]) for i, v in zip(fixed, values, strict=True)}
+            expr = resolve_call(name, [args[i] for i in range(len(types))])
+            found.append(Sample(expr, columns, rows, name in ABOUT))
+    return found
+
+
+def casts() -> list[Sample]:
+    """Every conversion that there is."""
+    found = []
+    for source, target in product(TYPES, repeat=2):
+        try:
+            check_cast(source, target)
+        except QueryError:
+            continue
+        values = VALUES[source] + (TEXTS if source == STRING else [])
+        rows = tuple((v,) for v in plain(pa.array(values, source)))
+        found.append(Sample(resolve_cast(Column(0, source), target), (source,), rows))
+    return found
+
+
+def oracle_answers(sample: Sample) -> list[Any]:
+    answers = []
+    for row in sample.rows:
+        try:
+            answers.append(in_oracle(sample.expr, row))
+        except DataError:
+            answers.append(REFUSED)
+    return answers
+
+
+def same(a: Any, b: Any, about: bool) -> bool:
+    """Whether two answers are one; zeros have a sign, unless the last bits do not count."""
+    if isinstance(a, float) and isinstance(b, float):
+        if math.isnan(a) or math.isnan(b):
+            return math.isnan(a) and math.isnan(b)
+        if about:
+            return math.isclose(a, b, rel_tol=1e-13)
+        return a == b and math.copysign(1.0, a) == math.copysign(1.0, b)
+    return type(a) is type(b) and bool(a == b)
+
+
+def engine_differs(sample: Sample) -> list[str]:
+    """Compare the engine with the oracle, row by row; return the sentences about differences."""
+    wrong = []
+    expected = oracle_answers(sample)
+    accepted = [i for i, answer in enumerate(expected) if answer is not REFUSED]
+
+    def answers(chosen: list[int]) -> list[Any]:
+        return plain(evaluate(sample.expr, sample.arrays(chosen), len(chosen)))
+
+    try:
+        found = dict(zip(accepted, answers(accepted), strict=True))
+    except DataError:
+        found = {}
+    for i, answer in enumerate(expected):
+        if i not in found:
+            try:
+                found[i] = answers([i])[0]
+            except DataError:
+                found[i] = REFUSED
+        if not same(found[i], answer, sample.about):
+            row = sample.rows[i]
+            wrong.append(f"{sample} on {row}: engine {found[i]!r}, oracle {answer!r}")
+    return wrong
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_engine_and_oracle_agree_on_every_function(name: str) -> None:
+    samples = calls(name)
+    assert samples, f"no arguments were found for {name}: give it CONSTANTS"
+    assert [line for sample in samples for line in engine_differs(sample)] == []
+
+
+@pytest.mark.parametrize("sample", casts(), ids=str)
+def test_engine_and_oracle_agree_on_every_conversion(sample: Sample) -> None:
+    assert engine_differs(sample) == []
+
+
+def test_dates_that_leave_the_range_are_refused_only_where_they_are_needed() -> None:
+    day, count = pa.array([0, 0], DATE), pa.array([3, 2**31 - 1], INT)
+    small = resolve_call("lt", [Column(1, INT), Literal(10, INT)])
+    for name, expected in (("date_add", 3), ("date_sub", -3)):
+        later = resolve_call(name, [Column(0, DATE), Column(1, INT)])
+        assert plain(evaluate(resolve_case([(small, later)]), [day, count], 2)) == [expected, None]
+    past = pa.array([-2, -2], DATE)
+    with pytest.raises(DataError, match="range of DATE"):
+        evaluate(resolve_call("date_sub", [Column(0, DATE), Column(1, INT)]), [past, count], 2)
+
+
+def test_a_single_text_that_is_null_keeps_its_row() -> None:
+    texts = pa.array(["a", None, "b"])
+    joined = resolve_call("concat_ws", [Literal("-", STRING), Column(0, STRING)])
+    assert evaluate(joined, [texts], 3).to_pylist() == ["a", "", "b"]
+
+
+# Aggregates, and scripts of users
+
+NUMBERS = [0.0, -0.0, 1.5, -2.5, 1e-300, 5e-324, 1e300, 1.7976931348623157e308, None]
+GROUPS: dict[str, list[Any]] = {
+    "plain": [1.5, None, -2.5, 1.5, 0.1],
+    "zeros": [0.0, -0.0, None],
+    "nulls": [None, None],
+    "one": [5e-324],
+    "largest": [1.7976931348623157e308] * 3,
+    "both ends": [1.7976931348623157e308, -1.7976931348623157e308],
+    "far apart": [1e300, 1.0, -1e300, 5e-324],
+    "nan": [NAN, 1.0, NAN],
+    "infinite": [INFINITY, 1.0],
+    "infinities": [INFINITY, -INFINITY],
+}
+
+
+def test_engine_and_oracle_agree_on_every_aggregate() -> None:
+    calls = ["count(*) AS rows_", "count(DISTINCT x) AS different", "count(DISTINCT n) AS others"]
+    for name in AGGREGATES:
+        arguments = {"count_if": ["x > 1"], "count": ["x", "n", "w"]}.get(name, ["x", "n"])
+        arguments += ["w", "t"] if name in ("min", "max") else []
+        calls += [f"{name}({a}) AS {name}_{i}" for i, a in enumerate(arguments)]
+    rig = Rig(f"""
+        CREATE STREAM s (k STRING, x DOUBLE, n INT, w STRING, t BIGINT) USING memory TIMESTAMP BY t;
+        CREATE QUERY q AS SELECT k, {", ".join(calls)} FROM s [RANGE 3] GROUP BY k;
+    """)
+    values = [(key, x) for key, group in GROUPS.items() for x in group]
+    whole, words = VALUES[INT], VALUES[STRING]
+    rig.feed(
+        "s",
+        [
+            (key, x, whole[i % len(whole)], words[i % len(words)], i // 2)
+            for i, (key, x) in enumerate(values)
+        ],
+    )
+    rig.end()
+    rig.assert_oracle()
+
+
+SCRIPT = """
+CREATE STREAM s (w STRING, x DOUBLE, f FLOAT, n BIGINT, d DATE, t TIMESTAMP)
+  USING memory TIMESTAMP BY t;
+CREATE QUERY parts AS
+  SELECT year(t) AS y, quarter(t) AS q, month(d) AS m, dayofmonth(d) AS dm, dayofyear(t) AS dy,
+         dayofweek(t) AS dw, weekday(t) AS wd, week(t) AS wy, hour(t) AS h, minute(t) AS mi,
+         second(t) AS s, date_trunc('week', t) AS monday, last_day(d) AS last, COUNT(*) AS c
+  FROM s [RANGE 1 DAY]
+  GROUP BY year(t), quarter(t), month(d), dayofmonth(d), dayofyear(t), dayofweek(t), weekday(t),
+           week(t), hour(t), minute(t), second(t), date_trunc('week', t), last_day(d);
+CREATE QUERY counts AS
+  SELECT unix_timestamp(t) AS a, unix_millis(t) AS b, timestamp_seconds(n) AS c,
+         date_from_unix_date(5) AS e, dateadd(d, 3) AS g, datediff(d, t) AS h
+  FROM s [ROWS 3];
+CREATE QUERY texts AS
+  SELECT lpad(w, 5, '*') AS a, rpad(w, 2) AS b, split_part(w, ' ', -1) AS c, concat_ws('-', w) AS e,
+         initcap(w) AS g, reverse(w) AS h, repeat(w, 2) AS i, instr(w, 'o') AS j, left(w, 2) AS k,
+         right(w, 2) AS l, CAST(t AS STRING) AS m, CAST(d AS STRING) AS o, CAST(x AS STRING) AS p,
+         CAST(f AS STRING) AS r, CAST(n AS FLOAT) AS u, w || x AS v
+  FROM s [RANGE 1 DAY] WHERE w RLIKE '^[^0-9]' OR w ILIKE '%O%';
+CREATE QUERY numbers AS
+  SELECT ln(x) AS a, log10(x) AS b, log2(x) AS c, exp(x) AS e, sin(x) AS g, cos(x) AS h,
+         tan(x) AS i, asin(x) AS j, acos(x) AS k, atan(x) AS l, atan2(x, f) AS m, radians(x) AS n,
+         degrees(x) AS o, pow(x, 3) AS p, round(x, 1) AS q, signum(x) AS r, pi() * e() AS u
+  FROM s [RANGE 1 DAY];
+"""
+
+
+def test_a_script_of_a_user_agrees_with_the_oracle() -> None:
+    rig = Rig(SCRIPT)
+    times = [t for t in sorted(filter(None, VALUES[TIMESTAMP])) if 0 <= t < 253_402_300_800_000_000]
+    words, numbers = VALUES[STRING], [*NUMBERS, 30.3, 300.7, 12_345_678.9, -1e-5]
+    rig.feed(
+        "s",
+        [
+            (words[i % len(words)], x, numbers[i % 7], VALUES[BIGINT][i % 9], DAYS[i % 9], t)
+            for i, (x, t) in enumerate(zip(numbers, [*times, *times], strict=False))
+            if (VALUES[BIGINT][i % 9] or 0) < 2**40
+        ],
+    )
+    rig.end()
+    rig.assert_oracle()
+
+
+# Spark
+
+EITHER = {"$", "\\s", "(?m)", "\\b", "[["}
+"""Parts of regular expressions that Java reads in another way than RE2."""
+
+
+def asked_of_spark() -> list[Sample]:
+    """Whatever Spark has a word for; the words of those that it must not compute are `SPELLED`."""
+    found = []
+    for sample in (*casts(), *(sample for name in FUNCTIONS for sample in calls(name))):
+        expr = sample.expr
+        if isinstance(expr, Cast) and same_in_spark(expr.arg.type, expr.type):
+            found.append(sample)
+        if isinstance(expr, Call) and (FUNCTIONS[expr.name].spark or expr.name in SPELLED):
+            pattern = expr.args[-1]
+            java = expr.name == "rlike" and isinstance(pattern, Literal)
+            if expr.name in ("lpad", "rpad", "repeat"):  # Spark would make texts of gigabytes
+                rows = zip(sample.rows, oracle_answers(sample), strict=True)
+                sample = replace(sample, rows=tuple(r for r, a in rows if a is not REFUSED))
+            if not (java and any(part in (pattern.value or "") for part in EITHER)):
+                found.append(sample)
+    return found
+
+
+def differences(args: tuple[Any, ...]) -> list[Any]:
+    half = len(args) // 2
+    return [a - b for a, b in zip(args[:half], args[half:], strict=True)]
+
+
+def of_order(f: Any, order: Any, *args: Any) -> Any:
+    parts = [f.abs(d) for d in differences(args)]
+    largest = f.greatest(*parts, f.lit(0.0))
+    total = sum((f.pow(part / largest, order) for part in parts), f.lit(0.0))
+    plain_one = (largest > 0) & (largest < INFINITY) & (order < INFINITY)
+    found = f.when(plain_one, largest * f.pow(total, 1 / order)).otherwise(largest)
+    return f.when(order == 2, SPELLED["distance"](f, *args)).otherwise(found)
+
+
+def overlaps(f: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    low, high, other, end = f.least(a, b), f.greatest(a, b), f.least(c, d), f.greatest(c, d)
+    return ((low < end) & (other < high)) | (low == other)
+
+
+def unless_null(make: Any) -> Any:
+    def column(f: Any, *args: Any) -> Any:
+        some = args[0].isNull()
+        for arg in args[1:]:
+            some = some | arg.isNull()
+        return f.when(~some, make(f, *args))
+
+    return column
+
+
+SPELLED: dict[str, Any] = {
+    **{name: (lambda f, *args, name=name: getattr(f, name)(*args)) for name in sorted(ABOUT)},
+    "round": lambda f, *args: f.round(*args),
+    "rlike": lambda f, s, pattern: f.rlike(s, pattern),
+    "overlaps": unless_null(overlaps),
+    "distance": lambda f, *args: f.sqrt(sum((d * d for d in differences(args)), f.lit(0.0))),
+    "distance_l1": lambda f, *args: sum((f.abs(d) for d in differences(args)), f.lit(0.0)),
+    "distance_max": unless_null(
+        lambda f, *args: f.greatest(*(f.abs(d) for d in differences(args)), f.lit(0.0))
+    ),
+    "distance_lp": unless_null(of_order),
+}
+"""In Spark's words: functions that Penstock computes itself, because last bits may differ."""
+
+
+def spark_column(sample: Sample, columns: list[Any]) -> Any:
+    from pyspark.sql import functions as f
+
+    expr = sample.expr
+    if isinstance(expr, Call) and FUNCTIONS[expr.name].spark is None:
+        args = [to_column(arg, columns) for arg in expr.args]
+        return SPELLED[expr.name](f, *args).cast(spark_type(expr.type))
+    return to_column(expr, columns)
+
+
+def nothing_where_refused(spark: SparkSession, column: Any) -> Any:
+    """A struct of the value, or null where it raises: Spark has an expression for that."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    jvm: Any = spark._jvm
+    convert = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    inner = convert.expression(f.struct(column.alias("value"))._jc)
+    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
+    return ClassicColumn(convert.column(tried))
+
+
+def spark_answers(spark: SparkSession, samples: list[Sample]) -> list[list[Any]]:
+    """Ask Spark for all samples at once: one wide table, in which each has columns of its own."""
+    height = max(len(sample.rows) for sample in samples)
+    columns: dict[str, pa.Array] = {"row": pa.array(range(height))}
+    names: dict[tuple[Any, Any], list[str]] = {}
+    for sample in samples:
+        if (sample.types, sample.rows) in names:
+            continue
+        own = names[sample.types, sample.rows] = []
+        for values in sample.arrays(list(range(len(sample.rows)))):
+            own.append(f"c{len(columns)}")
+            zoned = pa.timestamp("us", "UTC") if values.type == TIMESTAMP else values.type
+            padded = pa.concat_arrays([values, pa.nulls(height - len(values), values.type)])
+            columns[own[-1]] = padded.cast(zoned)
+    table = spark.createDataFrame(pa.table(columns)).coalesce(1)
+    chosen = []
+    for number, sample in enumerate(samples):
+        args = [table[name] for name in names[sample.types, sample.rows]]
+        tried = nothing_where_refused(spark, spark_column(sample, args))
+        chosen.append(tried.alias(f"e{number}"))
+    result = table.select("row", *chosen).toArrow().sort_by("row")
+    answers = []
+    for number, sample in enumerate(samples):
+        tried = result[f"e{number}"].combine_chunks()
+        values = plain(tried.field(0).cast(sample.expr.type))
+        refused = tried.is_null().to_pylist()
+        found = [REFUSED if no else v for no, v in zip(refused, values, strict=True)]
+        answers.append(found[: len(sample.rows)])
+    return answers
+
+
+@pytest.mark.spark
+def test_engine_and_spark_agree_on_every_function_and_conversion(spark: SparkSession) -> None:
+    """The engine is where the oracle is, as shown above; so the oracle stands for it here."""
+    samples = asked_of_spark()
+    settings = {"spark.sql.codegen.wholeStage": "false"}
+    settings["spark.sql.codegen.factoryMode"] = "NO_CODEGEN"  # a few rows are not worth compiling
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    wrong = []
+    try:
+        for first in range(0, len(samples), 100):
+            asked = samples[first : first + 100]
+            for sample, found in zip(asked, spark_answers(spark, asked), strict=True):
+                own = isinstance(sample.expr, Call) and sample.expr.name in SPELLED
+                rows = zip(sample.rows, found, oracle_answers(sample), strict=True)
+                wrong += [
+                    f"{sample} on {row}: Spark {theirs!r}, engine {ours!r}"
+                    for row, theirs, ours in rows
+                    if not same(theirs, ours, own)
+                ]
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    assert wrong == []
