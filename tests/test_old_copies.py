@@ -27,8 +27,6 @@ from penstock.sinks import Result, open_sink, read_committed
 from tests.copies import QUERIES, SETTINGS, Life
 from tests.postgres import PostgresServer
 
-pytestmark = pytest.mark.spark
-
 
 class Lives:
     """One run, copied at an early batch, at a later one, and at its end."""
