@@ -36,8 +36,9 @@ plans: setup  ## random plans of every operator and window against the oracle; C
 poison: setup  ## damaged files of every format against plain readers; CASES=10000 FIRST=0
 	$(PYTHON) -m tests.readers_fuzz --cases $(or $(CASES),10000) --first $(or $(FIRST),0)
 
-golden: setup  ## rewrite the expected answers in tests/golden (look at the difference!)
+golden: setup  ## rewrite the expected answers and plans in tests/golden* (look at the difference!)
 	$(PYTHON) -m tests.golden_runner --rewrite
+	$(PYTHON) -m tests.plan_runner --rewrite
 
 chaos: setup  ## kill a run at every point and at random, and check what it left; ROUNDS=50 SEED=
 	$(PYTHON) -m tests.chaos $(or $(ROUNDS),50) $(SEED)
