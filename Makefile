@@ -1,8 +1,9 @@
 # Bare `make` lists the targets. Every target makes .venv first, where it needs it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fuzz plans poison golden chaos attack docs bench bench-flink bench-papers clean
+.PHONY: help setup demo test quick check fuzz plans poison golden chaos attack docs bench bench-flink bench-papers clean
 
 PYTHON := .venv/bin/python
+processes = $(if $(filter 1,$(PROCESSES)),,-n $(or $(PROCESSES),$(1)) --dist loadgroup)
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -13,8 +14,11 @@ setup:  ## make .venv with Penstock in it (needs Python 3.11+ and Java 17+)
 demo: setup  ## one minute in a power company's control room: live tables, a summary, a plot
 	@$(PYTHON) examples/control_room/demo.py
 
-test: setup  ## run all tests
-	$(PYTHON) -m pytest
+test: setup  ## run all tests, in two processes; PROCESSES=1 for one
+	$(PYTHON) -m pytest $(call processes,2)
+
+quick: setup  ## tests without Spark, and of goldens, random plans and fuzz only a few cases of each
+	$(PYTHON) -m pytest $(call processes,2) -m "not spark and not long"
 
 check: setup  ## what CI runs: lint, format, types, import rules, tests
 	.venv/bin/ruff check .
@@ -32,8 +36,9 @@ plans: setup  ## random plans of every operator and window against the oracle; C
 poison: setup  ## damaged files of every format against plain readers; CASES=10000 FIRST=0
 	$(PYTHON) -m tests.readers_fuzz --cases $(or $(CASES),10000) --first $(or $(FIRST),0)
 
-golden: setup  ## rewrite the expected answers in tests/golden (look at the difference!)
+golden: setup  ## rewrite the expected answers and plans in tests/golden* (look at the difference!)
 	$(PYTHON) -m tests.golden_runner --rewrite
+	$(PYTHON) -m tests.plan_runner --rewrite
 
 chaos: setup  ## kill a run at every point and at random, and check what it left; ROUNDS=50 SEED=
 	$(PYTHON) -m tests.chaos $(or $(ROUNDS),50) $(SEED)

@@ -1,4 +1,7 @@
-"""One Spark session for all tests that need it: small, local, and reachable from nowhere else."""
+"""One Spark session for all tests of a process that need it, and how two processes share the tests.
+
+The session is small, local, and reachable from nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,26 @@ if "PENSTOCK_EXAMPLES" not in os.environ:
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the session; with several processes a module's Spark tests stay in one.
+
+    Then what is made once per module is made once.  Tests that start a Spark of their own come
+    first and the short ones last, so that all processes end at about the same time.
+    """
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("spark") is None:
+        return 2
+    return 0 if item.get_closest_marker("xdist_group") is None else 1
 
 
 @pytest.fixture(scope="session")
