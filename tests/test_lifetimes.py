@@ -159,9 +159,11 @@ def test_rows_stay_unsorted_until_the_first_of_them_ends() -> None:
     lives = Lifetimes(state, "x", [pa.int64()], Merging("never"))
     rows = Batch.of((pa.array([1, 2, 3]),), [0, 0, 0], [30, 10, 20])
     lives.turn(rows, Ends(), 5)
+    lives.save()
     (run,) = state.runs("x.by_end")
     assert run.table().column("_end").to_pylist() == [30, 10, 20]
     assert lives.turn(rows.take(np.empty(0, np.int64)), Ends(), 11).end.tolist() == [10]
+    lives.save()
     (run,) = state.runs("x.by_end")
     assert run.table().column("_end").to_pylist() == [20, 30]
 
@@ -172,8 +174,10 @@ def test_rows_told_in_order_are_the_front_of_a_run() -> None:
     base = 1 << ORIGIN
     rows = Batch.of((pa.array([1, 2, 3]),), [0, 1, 2], holder=[base + 1, base + 2, base + 3])
     lives.turn(rows, Ends(), 5)
+    lives.save()
     died = lives.turn(Batch.empty([pa.int64()]), Ends.of(np.array([base + 1]), np.array([6])), 9)
     assert died.columns[0].to_pylist() == [1]
+    lives.save()
     (run,) = state.runs("x.by_holder")
     assert run.skipped == 1
     assert len(state.runs("x.told")) == 0

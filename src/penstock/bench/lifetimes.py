@@ -190,12 +190,11 @@ class InsertionSort(Lifetimes):
         super()._add(new.take(mortal & (new.holder != 0)))
         if len(rows) == 0:
             return
-        runs = self._state.runs(self._by_end)
-        together = Batch.concat([*(Batch.from_table(r.table()) for r in runs), rows])
+        pieces = self._by_end.pieces
+        together = Batch.concat([*(Batch.from_table(p.table) for p in pieces), rows])
         together = together.take(np.argsort(together.end, kind="stable"))
-        stats = {"min_end": int(together.end[0]), "max_end": int(together.end[-1]), "in_order": 1}
-        self._state.drop(self._by_end)
-        self._state.append(self._by_end, together.to_table(), stats)
+        self._by_end.clear()
+        self._by_end.add(together.to_table())
 
 
 @contextmanager

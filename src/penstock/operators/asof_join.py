@@ -45,7 +45,7 @@ from penstock.kernels.sweep import ordered, ordered_type
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, one_array, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
-from penstock.runs.asof_side import Slab, Stock
+from penstock.runs.asof_side import AsofPiece, AsofSide
 
 _NOBODY = -1
 """The partner of a row that has none."""
@@ -146,8 +146,8 @@ class AsofJoinOperator(SlicedOperator):
 
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging
-        self._left = Stock(state, "left", 0, merging)
-        self._right = Stock(state, "right", len(self.input_types[1]), merging)
+        self._left = AsofSide(state, "left", 0, merging)
+        self._right = AsofSide(state, "right", len(self.input_types[1]), merging)
 
     def save(self) -> None:
         self._left.save()
@@ -168,7 +168,7 @@ class AsofJoinOperator(SlicedOperator):
         left = _Left.concat(
             [*self._touched(new, told, since, until), _Left.new(fresh, keys, bound)]
         )
-        slabs = [slab for slab in self._right.slabs if slab.stats["last"] > since]
+        slabs = [slab for slab in self._right.pieces if slab.stats["last"] > since]
         slabs += [new] if new is not None else []
         kept: list[_Left] = []
         block = max(self.context.block, 1)
@@ -200,10 +200,12 @@ class AsofJoinOperator(SlicedOperator):
         code, keys, _ = group_codes(columns, len(rows))
         return rows, keys.take(code), number, others
 
-    def _touched(self, new: Slab | None, told: Ends, since: int, until: int) -> Iterator[_Left]:
+    def _touched(
+        self, new: AsofPiece | None, told: Ends, since: int, until: int
+    ) -> Iterator[_Left]:
         """Take out the stored left rows whose partner may change now, or never again."""
         before, after = self._future(1, since)[0], self._future(1, until)[0]
-        for slab in self._left.slabs:
+        for slab in self._left.pieces:
             touched = np.zeros(len(slab), bool)
             if slab.stats["greatest"] >= before and slab.stats["least"] < after:
                 bound = slab.numbers("_value")
@@ -229,7 +231,7 @@ class AsofJoinOperator(SlicedOperator):
                 yield self._taken(slab, at, told)
                 self._left.take_out(slab, at)
 
-    def _taken(self, slab: Slab, at: I64, told: Ends) -> _Left:
+    def _taken(self, slab: AsofPiece, at: I64, told: Ends) -> _Left:
         columns = tuple(slab.take(at, len(self.input_types[0])))
         end, holder = _apply(told, slab.numbers("_end")[at], slab.numbers("_holder")[at])
         high, low = (slab.numbers(n)[at].view(np.int64) for n in ("_high", "_low"))
@@ -240,7 +242,7 @@ class AsofJoinOperator(SlicedOperator):
     # ---- partners and results
 
     def _work(
-        self, left: _Left, slabs: list[Slab], since: int, until: int, kept: list[_Left]
+        self, left: _Left, slabs: list[AsofPiece], since: int, until: int, kept: list[_Left]
     ) -> Iterator[Batch | Ends]:
         """Find the partners of left rows in this slice; yield what changes in the output."""
         width = len(self.input_types[1])
@@ -300,7 +302,7 @@ class AsofJoinOperator(SlicedOperator):
                 )
             )
 
-    def _partners(self, slabs: list[Slab], found: Nearest) -> tuple[I64, I64, I64, I64]:
+    def _partners(self, slabs: list[AsofPiece], found: Nearest) -> tuple[I64, I64, I64, I64]:
         """Return number, end, holder and value of each partner; having none does not end."""
         size = len(found.row)
         number = np.full(size, _NOBODY, np.int64)
@@ -330,7 +332,7 @@ class AsofJoinOperator(SlicedOperator):
     def _results(
         self,
         left: _Left,
-        slabs: list[Slab],
+        slabs: list[AsofPiece],
         found: Nearest,
         visible: Mask,
         end: I64,
@@ -360,7 +362,7 @@ class AsofJoinOperator(SlicedOperator):
 
     # ---- what stays
 
-    def _turn(self, left: _Left | None, new: Slab | None, until: int) -> None:
+    def _turn(self, left: _Left | None, new: AsofPiece | None, until: int) -> None:
         """End the slice: store what may be needed, let go of the rest."""
         slab = None
         if left is not None:
@@ -371,7 +373,7 @@ class AsofJoinOperator(SlicedOperator):
         least, greatest = self._future(0, until)
         least, greatest = min(least, self._left.least), max(greatest, self._left.greatest)
 
-        def wanted(slab: Slab) -> Mask:
+        def wanted(slab: AsofPiece) -> Mask:
             sure = slab.numbers("_holder") == 0
             return useful(slab.keys, slab.numbers("_value"), slab.end, sure, least, greatest)
 

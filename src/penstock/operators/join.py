@@ -56,7 +56,8 @@ from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
 from penstock.runs.pending import Pending
-from penstock.runs.side import Piece, Side
+from penstock.runs.side import Side
+from penstock.runs.spine import Piece
 from penstock.runs.table_rows import TableRows
 
 _WORTH_JOINING = 1024

@@ -47,7 +47,8 @@ from penstock.operators.inbox import Slice
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
-from penstock.runs.side import Piece, Side
+from penstock.runs.side import Side, ended
+from penstock.runs.spine import Piece
 from penstock.runs.tuples import Probe, Rows, Tuples
 
 Reach = tuple[int, int, float, float]
@@ -479,7 +480,7 @@ class MultiJoinOperator(SlicedOperator):
         theirs: list[I64] = []
         for number in range(view.count(with_new)):
             piece = view.pieces[number]
-            if piece.ended(least):
+            if ended(piece, least):
                 continue
             for row, position in self._layout.match(probe, piece, True, block):
                 if unit == self.ports and number == view.stored and hidden:

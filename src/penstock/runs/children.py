@@ -17,7 +17,8 @@ import pyarrow as pa
 from penstock.kernels.sorting import order_of_numbers
 from penstock.model import I64, INF, MIN_TIME, Ends, Mask, to_numpy
 from penstock.runs.merging import Merging
-from penstock.runs.side import Piece, Shelf, joined, told_rows
+from penstock.runs.side import MortalSpine, told_rows
+from penstock.runs.spine import Piece, chosen_rows, some_of, taken
 from penstock.runs.state import State
 
 _ROWS = ["left", "right", "child", "end"]
@@ -25,7 +26,7 @@ _SPREAD = 8
 """Told children among so many times their number of rows are gathered without sorting."""
 
 
-class Children(Shelf):
+class Children(MortalSpine):
     """The children that are alive."""
 
     parents = 2
@@ -34,13 +35,13 @@ class Children(Shelf):
         super().__init__(state, name, merging)
         self._added: list[tuple[I64, I64, I64, I64]] = []
 
-    def add(self, left: I64, right: I64, child: I64, end: I64) -> None:
+    def adopt(self, left: I64, right: I64, child: I64, end: I64) -> None:
         """Remember children of this slice."""
         self._added.append((left, right, child, end))
 
     def hear(self, ends: Ends) -> Ends:
         """Return the ends of the children whose first parent is told now."""
-        self._next_turn()
+        self._turn += 1
         if len(ends) == 0:
             return Ends()
         known = np.zeros(len(ends), bool)
@@ -49,7 +50,7 @@ class Children(Shelf):
             told = self._heard(piece, ends, known)
             piece.stats["dead"] += len(told)
             parts.append(told)
-        self.told.add(ends.holder[known], self._turn)
+        self.told.put(ends.holder[known], self._turn)
         return Ends.concat(parts)
 
     def _heard(self, piece: Piece, ends: Ends, known: Mask) -> Ends:
@@ -88,8 +89,7 @@ class Children(Shelf):
             self._added = []
             table = pa.table(dict(zip(_ROWS, columns, strict=True)))
             order = order_of_numbers(to_numpy(table.column("left")))
-            table = self._finish(table.take(pa.array(order)))
-            self.pieces.append(Piece(self._stats(table), table))
+            self.add(self._finish(taken(table, order)))
         self._tidy(until)
 
     def _alive(self, piece: Piece, until: int) -> Mask:
@@ -99,11 +99,12 @@ class Children(Shelf):
             alive &= ~self.told.has(piece.numbers("right"))
         return alive
 
-    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
-        return np.argsort(joined(pieces, "left")[rows], kind="stable")
+    def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64:
+        left = some_of(to_numpy(table.column("left")), rows)
+        return chosen_rows(rows, np.argsort(left, kind="stable"))
 
-    def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
-        return _ROWS
+    def _tables(self, pieces: Sequence[Piece]) -> list[pa.Table]:
+        return [piece.table.select(_ROWS) for piece in pieces]
 
     def _finish(self, table: pa.Table) -> pa.Table:
         right = to_numpy(table.column("right"))

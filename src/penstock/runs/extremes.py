@@ -1,14 +1,14 @@
 """The least value per key among rows that are alive: what MIN and MAX keep of the past.
 
-Two lists of runs, both sorted by key, hold `ordered` values (see `kernels.sweep`):
+Two spines, both sorted by key, hold `ordered` values (see `kernels.sweep`):
 
 * ``known``: rows whose end is known, sorted by it inside a key.  Only the staircase is kept: a row
-  that is no better than one which ends no earlier can never be the extreme again.  So inside a run
-  and a key values get worse with the end, and the first row that ends at or after ``until`` is the
-  run's extreme at that time: one binary search per key and run.
-* ``open``: values of rows with holders, sorted inside a key, with a net count per value and run:
+  that is no better than one which ends no earlier can never be the extreme again.  So inside a
+  piece and a key values get worse with the end, and the first row that ends at or after ``until``
+  is the piece's extreme at that time: one binary search per key and piece.
+* ``open``: values of rows with holders, sorted inside a key, with a net count per value and piece:
   +1 for a row that came, -1 for one that went.  The extreme is the first value whose counts add up
-  to more than zero.  The runs are read from the front, a few values first, then more, only for
+  to more than zero.  The pieces are read from the front, a few values first, then more, only for
   keys still without one.
 
 For MAX the order of values is turned round; "best" and "first" always mean the extreme.
@@ -16,6 +16,7 @@ For MAX the order of values is turned round; "best" and "first" always mean the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,73 @@ from penstock.kernels.steps import group_starts, ranges
 from penstock.kernels.sweep import ranks, staircase
 from penstock.model import I64, U64, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
-from penstock.runs.state import Run, State
+from penstock.runs.spine import Piece, Spine, chosen_rows, some_of, taken
+from penstock.runs.state import State
 
 _FIRST_LOOK = 4
+
+
+class _Known(Spine[Piece]):
+    """Rows whose end is known: the staircase of each key."""
+
+    kind = Piece
+
+    def __init__(self, state: State, name: str, largest: bool, merging: Merging) -> None:
+        super().__init__(state, name, merging)
+        self._largest = largest
+
+    def put(self, table: pa.Table) -> None:
+        """Add rows in any order."""
+        self.add(taken(table, self._order(table, None, False)))
+
+    def _alive(self, piece: Piece, until: int) -> Mask:
+        alive: Mask = piece.numbers("end") >= until
+        return alive
+
+    def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64:
+        high, low, end = (
+            some_of(to_numpy(table.column(name)), rows) for name in ("high", "low", "end")
+        )
+        value = one_array(table.column("value"))
+        value = value if rows is None else value.take(pa.array(rows))
+        code, distinct = key_codes(Keys(high, low))
+        by_key = np.lexsort((distinct.low, distinct.high))
+        position = np.empty(len(by_key), np.int64)
+        position[by_key] = np.arange(len(by_key))
+        return chosen_rows(rows, staircase(position[code], end, ranks(value, self._largest)))
+
+    def _stats(self, table: pa.Table) -> dict[str, int]:
+        return {"max_end": int(to_numpy(table.column("end")).max())}
+
+
+class _Open(Spine[Piece]):
+    """Values of rows with holders, and how many more came than went of each."""
+
+    kind = Piece
+
+    def __init__(self, state: State, name: str, largest: bool, merging: Merging) -> None:
+        super().__init__(state, name, merging)
+        self._largest = largest
+
+    def put(self, table: pa.Table) -> None:
+        """Add changes in any order."""
+        self.add(self._netted(table))
+
+    def _merged(self, pieces: Sequence[Piece], until: int) -> pa.Table:
+        return self._netted(super()._merged(pieces, until))
+
+    def _netted(self, table: pa.Table) -> pa.Table:
+        high, low = _lanes(table)
+        rank = ranks(one_array(table.column("value")), self._largest)
+        order = np.lexsort((rank, low, high))
+        high, low, rank = high[order], low[order], rank[order]
+        starts = np.flatnonzero(_new(high) | _new(low) | _new(rank))
+        if len(starts) == 0:
+            return table
+        net = np.add.reduceat(to_numpy(table.column("count"))[order], starts)
+        kept = net != 0
+        result = taken(table, order[starts[kept]])
+        return result.set_column(3, "count", pa.array(net[kept]))
 
 
 class Extremes:
@@ -40,12 +105,10 @@ class Extremes:
     def __init__(
         self, state: State, name: str, kind: pa.DataType, largest: bool, merging: Merging
     ) -> None:
-        self._state = state
-        self._known = f"{name}.known"
-        self._open = f"{name}.open"
+        self._known = _Known(state, f"{name}.known", largest, merging)
+        self._open = _Open(state, f"{name}.open", largest, merging)
         self._kind = kind
         self._largest = largest
-        self._merging = merging
 
     def best(self, keys: Keys, until: int) -> tuple[I64, pa.Array]:
         """Return ``(owner, value)`` pairs: for each key the best that lives at ``until`` or longer.
@@ -54,20 +117,18 @@ class Extremes:
         """
         owners: list[I64] = []
         values = [pa.array([], self._kind)]
-        for run in self._state.runs(self._known):
-            if run.stats["max_end"] < until:
-                self._state.replace(self._known, [run], None)
+        for piece in self._known.pieces:
+            if piece.stats["max_end"] < until:
+                self._known.drop([piece])
                 continue
-            table = run.table()
-            first, last = key_ranges(*_lanes(table), keys)
-            end = to_numpy(table.column("end"))
+            first, last = key_ranges(piece.numbers("high"), piece.numbers("low"), keys)
+            end = piece.numbers("end")
             at = search_within(end, first, last, np.full(len(first), until, np.int64))
             owner = np.flatnonzero(at < last)
             owners.append(owner)
-            values.append(one_array(table.column("value")).take(pa.array(at[owner])))
-        runs = self._state.runs(self._open)
-        if runs:
-            owner, value = self._best_open(runs, keys)
+            values.append(one_array(piece.table.column("value")).take(pa.array(at[owner])))
+        if self._open.pieces:
+            owner, value = self._best_open(self._open.pieces, keys)
             owners.append(owner)
             values.append(value)
         return np.concatenate(owners or [np.empty(0, np.int64)]), pa.concat_arrays(values)
@@ -75,53 +136,43 @@ class Extremes:
     def add_known(self, keys: Keys, end: I64, values: pa.Array) -> None:
         """Add rows that are alive and end at ``end``."""
         if len(keys):
-            table = _table(keys, values, end=end)
-            self._state.append(self._known, *self._stairs(table))
+            self._known.put(_table(keys, values, end=end))
 
     def change_open(self, keys: Keys, values: pa.Array, change: int) -> None:
         """Add (+1) or take away (-1) rows whose end is not known."""
         if len(keys):
             count = np.full(len(keys), change, np.int64)
-            self._state.append(self._open, self._netted(_table(keys, values, count=count)))
+            self._open.put(_table(keys, values, count=count))
 
     def save(self, until: int) -> None:
-        """Merge runs as the strategy says."""
-        runs = self._state.runs(self._known)
-        chosen = self._merging.choose([len(r) for r in runs])
-        if chosen:
-            some = runs[chosen[0] : chosen[1]]
-            table = pa.concat_tables([r.table() for r in some]).combine_chunks()
-            table = table.filter(pa.array(to_numpy(table.column("end")) >= until))
-            self._state.replace(self._known, some, *self._stairs(table))
-        runs = self._state.runs(self._open)
-        chosen = self._merging.choose([len(r) for r in runs])
-        if chosen:
-            some = runs[chosen[0] : chosen[1]]
-            table = pa.concat_tables([r.table() for r in some]).combine_chunks()
-            self._state.replace(self._open, some, self._netted(table))
+        """Merge pieces as the strategy says, and store them."""
+        for spine in (self._known, self._open):
+            spine.merge(until)
+            spine.save()
 
-    def _best_open(self, runs: tuple[Run, ...], keys: Keys) -> tuple[I64, pa.Array]:
-        spans = [key_ranges(*_lanes(run.table()), keys) for run in runs]
+    def _best_open(self, pieces: Sequence[Piece], keys: Keys) -> tuple[I64, pa.Array]:
+        spans = [key_ranges(p.numbers("high"), p.numbers("low"), keys) for p in pieces]
         pending = np.arange(len(keys))
         owners: list[I64] = []
         found = [pa.array([], self._kind)]
         look = _FIRST_LOOK
         while len(pending):
-            parts, values, counts, last_of_run = [], [], [], []
-            for run, (first, last) in zip(runs, spans, strict=True):
+            parts, values, counts, last_of_piece = [], [], [], []
+            for piece, (first, last) in zip(pieces, spans, strict=True):
                 upto = np.minimum(first[pending] + look, last[pending])
                 owner, at = ranges(first[pending], upto)
-                table = run.table()
                 parts.append(owner)
-                values.append(one_array(table.column("value")).take(pa.array(at)))
-                counts.append(to_numpy(table.column("count"))[at])
+                values.append(one_array(piece.table.column("value")).take(pa.array(at)))
+                counts.append(piece.numbers("count")[at])
                 cut = upto < last[pending]
-                last_of_run.append(cut[owner] & (at == upto[owner] - 1))
+                last_of_piece.append(cut[owner] & (at == upto[owner] - 1))
             owner, value = np.concatenate(parts), pa.concat_arrays(values)
             rank = ranks(value, self._largest)
-            cut = np.concatenate(last_of_run)
+            cut = np.concatenate(last_of_piece)
             bound = np.full(len(pending), np.iinfo(np.int64).max)
-            np.minimum.at(bound, owner[cut], rank[cut])  # beyond it, runs were not read completely
+            np.minimum.at(
+                bound, owner[cut], rank[cut]
+            )  # beyond it, pieces were not read completely
             order = np.lexsort((rank, owner))
             starts = group_starts(owner[order], rank[order])
             if len(starts) == 0:
@@ -138,30 +189,6 @@ class Extremes:
             pending = pending[more]
             look *= 8
         return np.concatenate(owners or [np.empty(0, np.int64)]), pa.concat_arrays(found)
-
-    def _stairs(self, table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-        high, low = _lanes(table)
-        end = to_numpy(table.column("end"))
-        code, distinct = key_codes(Keys(high, low))
-        order = np.lexsort((distinct.low, distinct.high))
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        kept = staircase(place[code], end, ranks(one_array(table.column("value")), self._largest))
-        stats = {"max_end": int(end[kept].max())} if len(kept) else {}
-        return table.take(pa.array(kept)).combine_chunks(), stats
-
-    def _netted(self, table: pa.Table) -> pa.Table:
-        high, low = _lanes(table)
-        rank = ranks(one_array(table.column("value")), self._largest)
-        order = np.lexsort((rank, low, high))
-        high, low, rank = high[order], low[order], rank[order]
-        starts = np.flatnonzero(_new(high) | _new(low) | _new(rank))
-        if len(starts) == 0:
-            return table
-        net = np.add.reduceat(to_numpy(table.column("count"))[order], starts)
-        kept = net != 0
-        result = table.take(pa.array(order[starts[kept]]))
-        return result.set_column(3, "count", pa.array(net[kept])).combine_chunks()
 
 
 def _new(values: npt.NDArray[Any]) -> Mask:

@@ -1,15 +1,15 @@
 """The last rows of every group, numbered: what window functions may still look back at.
 
-Runs are sorted by group and number.  The rows that a run has of one group follow one another
-without a gap, and all runs together hold the end of the group's rows.  So a row is found by its
-number with one binary search per run, for the group; by its time with a second one.
+Pieces are sorted by group and number.  The rows that a piece has of one group follow one another
+without a gap, and all pieces together hold the end of the group's rows.  So a row is found by its
+number with one binary search per piece, for the group; by its time with a second one.
 
 A row may be needed when it is among the last ``rows`` of its group, or when its time is at most
 ``time`` below the heartbeat; with ``before`` the row in front of those as well.  Others are dropped
-when runs are merged, and a run without rows that may be needed at once.
+when pieces are merged, and a piece without rows that may be needed at once.
 
 For each of ``extremes``, a column and whether its largest value is wanted, a row also holds where
-in its run the best value stands among itself and the later rows of its group.
+in its piece the best value stands among itself and the later rows of its group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from penstock.kernels.order import group_order, key_ranges, search_within
 from penstock.kernels.partitions import Slice, ranked
 from penstock.model import I64, INF, MIN_TIME, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
-from penstock.runs.state import Run, State
+from penstock.runs.spine import Piece, Spine
+from penstock.runs.state import State
+
+_NAMES = ["high", "low", "number", "time"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class _Part:
-    """The rows that one run has of the groups asked for: ``[first, last)`` and their numbers."""
+    """The rows that one piece has of the groups asked for: ``[first, last)`` and their numbers."""
 
     table: pa.Table
     first: I64
@@ -51,8 +54,10 @@ class _Part:
     most: I64
 
 
-class Histories:
+class Histories(Spine[Piece]):
     """The histories of one name in a state. `look` chooses the groups that are asked about."""
+
+    kind = Piece
 
     def __init__(
         self,
@@ -63,37 +68,34 @@ class Histories:
         extremes: Sequence[tuple[int, bool]],
         merging: Merging,
     ) -> None:
-        self._state = state
-        self._name = name
+        super().__init__(state, name, merging)
         self._types = tuple(types)
         self._reach = reach
         self._extremes = tuple(extremes)
-        self._merging = merging
         self._parts: list[_Part] = []
         self._groups = 0
+        self._heartbeat = MIN_TIME
 
     def look(self, keys: Keys) -> None:
         """Choose distinct groups; what is asked from now on is about their positions."""
         self._groups = len(keys)
         self._parts = []
-        for run in self._state.runs(self._name):
-            table = run.table()
-            high, low = to_numpy(table.column("high")), to_numpy(table.column("low"))
-            number = to_numpy(table.column("number"))
-            first, last = key_ranges(high, low, keys)
+        for piece in self.pieces:
+            number = piece.numbers("number")
+            first, last = key_ranges(piece.numbers("high"), piece.numbers("low"), keys)
             some = first < last
             if not some.any():
                 continue
             least, most = np.zeros(len(keys), np.int64), np.full(len(keys), -1, np.int64)
             least[some], most[some] = number[first[some]], number[last[some] - 1]
-            self._parts.append(_Part(table, first, last, least, most))
+            self._parts.append(_Part(piece.table, first, last, least, most))
 
     def newest(self) -> tuple[I64, tuple[pa.Array, ...]]:
         """Return how many rows each group has had, and the columns of its last one, else null."""
         count = np.zeros(self._groups, np.int64)
         which = np.zeros(self._groups, np.int64)
         at = np.zeros(self._groups, np.int64)
-        for i, part in enumerate(self._parts):  # a later run has later rows
+        for i, part in enumerate(self._parts):  # a later piece has later rows
             some = part.first < part.last
             count[some] = part.most[some] + 1
             which[some] = i
@@ -143,33 +145,32 @@ class Histories:
 
     def append(self, keys: Keys, number: I64, time: I64, columns: Sequence[pa.Array]) -> None:
         """Add rows behind those that are there, sorted by group and number: the `needed` ones."""
-        names = ["high", "low", "number", "time", *(f"c{i}" for i in range(len(columns)))]
         arrays = map(pa.array, (keys.high, keys.low, number, time))
-        table = pa.table([*arrays, *columns], names=names)
-        self._state.append(self._name, self._with_extremes(table), _stats(table))
+        names = [*_NAMES, *(f"c{i}" for i in range(len(columns)))]
+        self.add(self._finish(pa.table([*arrays, *columns], names=names)))
 
-    def save(self, heartbeat: int) -> None:
-        """Drop what is no longer needed, and merge runs as the strategy says."""
+    def save(self, heartbeat: int = MIN_TIME) -> None:
+        """Drop what is no longer needed, merge pieces as the strategy says, and store them."""
         reach = self._reach
+        self._heartbeat = heartbeat
         if reach.rows == 0 and not reach.before:
             bound = _minus(heartbeat, reach.time or 0)
-            old = [r for r in self._state.runs(self._name) if r.stats["time"] < bound]
-            if old:
-                self._state.replace(self._name, old, None)
-        runs = self._state.runs(self._name)
-        chosen = self._merging.choose([len(r) for r in runs])
-        if chosen:
-            self._merge(runs[chosen[0] : chosen[1]], heartbeat)
+            self.drop([piece for piece in self.pieces if piece.stats["time"] < bound])
+        self.merge()
+        super().save()
 
-    def _merge(self, runs: Sequence[Run], heartbeat: int) -> None:
-        names = ["high", "low", "number", "time", *(f"c{i}" for i in range(len(self._types)))]
-        table = pa.concat_tables([r.table().select(names) for r in runs]).combine_chunks()
+    def _tables(self, pieces: Sequence[Piece]) -> list[pa.Table]:
+        names = [*_NAMES, *(f"c{i}" for i in range(len(self._types)))]
+        return [piece.table.select(names) for piece in pieces]
+
+    def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64:
         keys = Keys(to_numpy(table.column("high")), to_numpy(table.column("low")))
-        order, starts = group_order(keys, None)  # stable: inside a group, older runs come first
+        order, starts = group_order(keys, None)  # stable: inside a group, older pieces come first
         number, time = to_numpy(table.column("number")), to_numpy(table.column("time"))
-        kept = order[self.needed(starts, number[order], time[order], heartbeat)]
-        table = table.take(pa.array(kept)).combine_chunks()
-        self._state.replace(self._name, runs, self._with_extremes(table), _stats(table))
+        return order[self.needed(starts, number[order], time[order], self._heartbeat)]
+
+    def _stats(self, table: pa.Table) -> dict[str, int]:
+        return {"time": int(to_numpy(table.column("time")).max())}
 
     def needed(self, starts: I64, number: I64, time: I64, heartbeat: int) -> Mask:
         """Which rows, sorted by group and number, may be needed from the heartbeat on."""
@@ -186,7 +187,7 @@ class Histories:
                 needed |= follows
         return needed
 
-    def _with_extremes(self, table: pa.Table) -> pa.Table:
+    def _finish(self, table: pa.Table) -> pa.Table:
         if not self._extremes or table.num_rows == 0:
             return table
         keys = Keys(to_numpy(table.column("high")), to_numpy(table.column("low")))
@@ -198,7 +199,7 @@ class Histories:
         return table
 
     def _take(self, which: I64, at: I64, there: Mask | None) -> tuple[pa.Array, ...]:
-        """Return rows by run and position, null where there is none; only these are read."""
+        """Return rows by piece and position, null where there is none; only these are read."""
         pools: list[list[pa.Array]] = [[] for _ in self._types]
         index = np.zeros(len(which), np.int64)
         total = 0
@@ -286,10 +287,6 @@ def _starts(keys: Keys) -> I64:
     new = np.ones(len(keys), bool)
     new[1:] = (keys.high[1:] != keys.high[:-1]) | (keys.low[1:] != keys.low[:-1])
     return np.flatnonzero(new)
-
-
-def _stats(table: pa.Table) -> dict[str, int]:
-    return {"time": int(to_numpy(table.column("time")).max(initial=MIN_TIME))}
 
 
 def _minus(time: int, duration: int) -> int:

@@ -56,7 +56,7 @@ def joint_holders(
     if not shared:
         child = new_holders(len(both))
         holder[both] = child
-        children.add(left[both], right[both], child, end[both])
+        children.adopt(left[both], right[both], child, end[both])
         return holder
     order = both[np.lexsort((right[both], left[both]))]
     left, right = left[order], right[order]
@@ -66,5 +66,5 @@ def joint_holders(
     child = new_holders(len(first))
     holder[order] = child[np.cumsum(new) - 1]
     over = np.maximum.reduceat(end[order], first)
-    children.add(left[first], right[first], child, over)
+    children.adopt(left[first], right[first], child, over)
     return holder

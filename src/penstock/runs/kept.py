@@ -1,6 +1,6 @@
 """The rows of a relation that can be read at any instant between ``low`` and the heartbeat.
 
-`Lifetimes` holds what is alive.  A row that dies goes, with both its ends, into runs of ``ended``
+`Lifetimes` holds what is alive.  A row that dies goes, with both its ends, into pieces of ``ended``
 rows sorted by end, and is thrown away when its end is at or below ``low``: the first instant that
 can still be asked for.  So with ``low`` close to the heartbeat next to nothing is written twice,
 and the cost of a turn follows the rows that come and go.
@@ -18,10 +18,25 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import MIN_TIME, Batch, Ends, to_numpy
+from penstock.model import I64, MIN_TIME, Batch, Ends, to_numpy
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.merging import Merging
+from penstock.runs.spine import Piece, Spine, chosen_rows, some_of
 from penstock.runs.state import State
+
+
+class _Ended(Spine[Piece]):
+    """Rows that have ended, in order of their ends."""
+
+    kind = Piece
+
+    def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64:
+        end = some_of(to_numpy(table.column("_end")), rows)
+        return chosen_rows(rows, np.argsort(end, kind="stable"))
+
+    def _stats(self, table: pa.Table) -> dict[str, int]:
+        end = to_numpy(table.column("_end"))
+        return {"min_end": int(end[0]), "max_end": int(end[-1])}
 
 
 class Kept:
@@ -31,10 +46,8 @@ class Kept:
         self, state: State, name: str, types: Sequence[pa.DataType], merging: Merging
     ) -> None:
         self._state = state
-        self._types = tuple(types)
-        self._merging = merging
         self._lives = Lifetimes(state, name, types, merging)
-        self._ended = f"{name}.ended"
+        self._ended = _Ended(state, f"{name}.ended", merging)
         self._low_name = f"{name}.low"
         self.low = state.numbers.get(self._low_name, MIN_TIME)
 
@@ -44,44 +57,31 @@ class Kept:
         if low > self.low:
             self.low = self._state.numbers[self._low_name] = low
             self._forget()
-        self._append(died.take(died.end > self.low))
+        rows = died.take(died.end > self.low)
+        if (rows.end[1:] < rows.end[:-1]).any():
+            rows = rows.take(np.argsort(rows.end, kind="stable"))
+        self._ended.add(rows.to_table())
 
     def snapshot(self, time: int) -> Batch:
         """Return the rows that are valid at an instant between ``low`` and the heartbeat."""
         live = self._lives.live()
         parts = [live.take(live.start <= time)]
-        for run in self._state.runs(self._ended):
-            if run.stats["max_end"] > time:
-                rows = Batch.from_table(run.table())
+        for piece in self._ended.pieces:
+            if piece.stats["max_end"] > time:
+                rows = Batch.from_table(piece.table)
                 parts.append(rows.take((rows.start <= time) & (rows.end > time)))
         return Batch.concat(parts)
 
     def save(self) -> None:
-        """Merge runs as the strategy says."""
+        """Merge pieces as the strategy says, and store them."""
         self._lives.save()
-        runs = self._state.runs(self._ended)
-        chosen = self._merging.choose([len(run) for run in runs])
-        if chosen:
-            old = runs[chosen[0] : chosen[1]]
-            rows = Batch.concat([Batch.from_table(run.table()) for run in old])
-            self._state.replace(self._ended, old, *_by_end(rows))
+        self._ended.merge()
+        self._ended.save()
 
     def _forget(self) -> None:
-        for run in self._state.runs(self._ended):
-            if run.stats["max_end"] <= self.low:
-                self._state.skip(self._ended, run, len(run))
-            elif run.stats["min_end"] <= self.low:
-                ends = to_numpy(run.table().column("_end"))
-                passed = int(np.searchsorted(ends, self.low, "right"))
-                self._state.skip(self._ended, run, passed)
-
-    def _append(self, rows: Batch) -> None:
-        if len(rows):
-            self._state.append(self._ended, *_by_end(rows))
-
-
-def _by_end(rows: Batch) -> tuple[pa.Table, dict[str, int]]:
-    """Return rows, of which there are some, in order of their ends, and the first and last end."""
-    if (rows.end[1:] < rows.end[:-1]).any():
-        rows = rows.take(np.argsort(rows.end, kind="stable"))
-    return rows.to_table(), {"min_end": int(rows.end[0]), "max_end": int(rows.end[-1])}
+        for piece in self._ended.pieces:
+            if piece.stats["max_end"] <= self.low:
+                self._ended.drop([piece])
+            elif piece.stats["min_end"] <= self.low:
+                passed = int(np.searchsorted(piece.numbers("_end"), self.low, "right"))
+                self._ended.skip(piece, passed)

@@ -1,7 +1,8 @@
-"""A map from 128-bit keys to rows, in sorted runs: the newest run that has a key wins.
+"""A map from 128-bit keys to rows, on a spine: the newest piece that has a key wins.
 
-A batch writes only the keys it touched.  Looking up n keys in a run of m rows is n binary searches
-in a memory-mapped column.  Removed keys leave a tombstone until a merge reaches the oldest run.
+A batch writes only the keys it touched.  Looking up n keys in a piece of m rows is n binary
+searches in a memory-mapped column.  Removed keys leave a tombstone until a merge reaches the oldest
+piece.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.keys import Keys
-from penstock.model import I64, Mask, one_array, to_mask, to_numpy
+from penstock.model import I64, MIN_TIME, Mask, one_array, to_mask, to_numpy
 from penstock.runs.merging import Merging
+from penstock.runs.spine import Piece, Spine
 from penstock.runs.state import State
 
 
@@ -55,16 +57,16 @@ class Places:
         return pa.concat_arrays(pool).take(pa.array(index, mask=index < 0))
 
 
-class KeyedState:
+class KeyedState(Spine[Piece]):
     """The map of one name in a state."""
+
+    kind = Piece
 
     def __init__(
         self, state: State, name: str, types: Sequence[pa.DataType], merging: Merging
     ) -> None:
-        self._state = state
-        self._name = name
+        super().__init__(state, name, merging)
         self._types = tuple(types)
-        self._merging = merging
 
     def get(self, keys: Keys) -> tuple[Mask, tuple[pa.Array, ...]]:
         """Look up distinct keys: return which were found, and their columns (null if not)."""
@@ -77,9 +79,9 @@ class KeyedState:
         which = np.full(len(keys), -1, np.int64)
         tables: list[pa.Table] = []
         open_: I64 | None = None  # None: all keys
-        for run in reversed(self._state.runs(self._name)):
-            table = run.table()
-            at = _find(table, keys if open_ is None else keys.take(open_))
+        for piece in reversed(self.pieces):
+            table = piece.table
+            at = _find(piece, keys if open_ is None else keys.take(open_))
             hit = np.flatnonzero(at >= 0)
             if len(hit) == 0:
                 continue
@@ -98,34 +100,41 @@ class KeyedState:
         if len(keys) == 0:
             return
         alive = np.ones(len(keys), bool) if alive is None else alive
-        self._state.append(self._name, _sorted_table(keys, columns, alive))
+        self.add(_sorted_table(keys, columns, alive))
 
     def scan(self) -> tuple[Keys, tuple[pa.Array, ...]]:
         """Return every key that is alive, with its columns."""
-        runs = self._state.runs(self._name)
-        if not runs:
+        if not self.pieces:
             none = np.empty(0, np.uint64)
             return Keys(none, none), tuple(pa.array([], t) for t in self._types)
-        table = _merge([r.table() for r in runs], drop_dead=True)
+        table = self._merged(self.pieces, MIN_TIME)
+        if len(self.pieces) == 1:
+            table = table.filter(table.column("alive")).combine_chunks()
         keys = Keys(to_numpy(table.column("high")), to_numpy(table.column("low")))
         return keys, tuple(one_array(table.column(f"c{i}")) for i in range(len(self._types)))
 
-    def __len__(self) -> int:
-        return sum(len(r) for r in self._state.runs(self._name))
-
     def save(self) -> None:
-        """Merge runs as the strategy says."""
-        runs = self._state.runs(self._name)
-        chosen = self._merging.choose([len(r) for r in runs])
-        if chosen:
-            some = runs[chosen[0] : chosen[1]]
-            merged = _merge([r.table() for r in some], drop_dead=chosen[0] == 0)
-            self._state.replace(self._name, some, merged)
+        """Merge pieces as the strategy says, and store them."""
+        self.merge()
+        super().save()
+
+    def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64:
+        """Of equal keys the youngest stays, and is gone too if it is a tombstone of no use."""
+        high, low = to_numpy(table.column("high")), to_numpy(table.column("low"))
+        order = np.argsort(high, kind="stable")  # which merges pieces that are sorted already
+        last = np.ones(len(order), bool)
+        last[:-1] = high[order[1:]] != high[order[:-1]]
+        same = np.flatnonzero(~last)
+        if (low[order[same]] != low[order[same + 1]]).any():  # two keys share one lane
+            order = np.lexsort((low, high))
+            last[:-1] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
+        order = order[last]
+        return order[to_mask(one_array(table.column("alive")))[order]] if oldest else order
 
 
-def _find(table: pa.Table, keys: Keys) -> I64:
-    """Return the position of each key in a run, -1 where it is not."""
-    high, low = to_numpy(table.column("high")), to_numpy(table.column("low"))
+def _find(piece: Piece, keys: Keys) -> I64:
+    """Return the position of each key in a piece, -1 where it is not."""
+    high, low = piece.numbers("high"), piece.numbers("low")
     rows = len(high)
     at = np.searchsorted(high, keys.high)
     result = np.full(len(keys), -1, np.int64)
@@ -146,20 +155,3 @@ def _sorted_table(keys: Keys, columns: Sequence[pa.Array], alive: Mask) -> pa.Ta
     if (keys.high[1:] < keys.high[:-1]).any():
         table = table.take(pa.array(np.argsort(keys.high, kind="stable")))
     return table
-
-
-def _merge(tables: Sequence[pa.Table], drop_dead: bool) -> pa.Table:
-    """Merge runs, oldest first; of equal keys the youngest stays."""
-    table = pa.concat_tables(reversed(tables)).combine_chunks()
-    high, low = to_numpy(table.column("high")), to_numpy(table.column("low"))
-    order = np.argsort(high, kind="stable")  # which merges runs that are sorted already
-    new = np.ones(len(order), bool)
-    new[1:] = high[order[1:]] != high[order[:-1]]
-    same = np.flatnonzero(~new)
-    if (low[order[same]] != low[order[same - 1]]).any():  # two keys share one lane: sort by both
-        order = np.lexsort((low, high))
-        new[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
-    order = order[new]
-    if drop_dead:
-        order = order[to_mask(one_array(table.column("alive")))[order]]
-    return table.take(pa.array(order)).combine_chunks()

@@ -1,19 +1,22 @@
 """The live rows of a relation, and when they die.
 
-A row is valid ``[start, min(end, told(holder)))``.  Three lists of runs hold what is alive:
+A row is valid from its start to its end, or to the end of its holder if that is earlier.  Three
+spines hold what is alive:
 
-* ``by_end``: rows with a finite end.  A run stays as it came, unsorted, until the earliest end in
+* ``by_end``: rows with a finite end.  A piece stays as it came, unsorted, until the earliest end in
   it is passed; then it is sorted by end, if it is not by itself, and its front dies first [C 3.2];
-* ``by_holder``: rows with a holder, sorted by it; a told end finds its rows by binary search.
-  Where rows die in the order of their holders, as those of a row window do, they are simply the
-  front of the oldest run; rows whose holders come from different operators are in different runs;
+* ``by_holder``: rows with a holder, sorted by it; the end of a holder finds its rows by binary
+  search.  Where rows die in the order of their holders, as those of a row window do, they are
+  simply the front of the oldest piece; rows whose holders come from different operators are in
+  different pieces;
 * ``forever``: rows that never die, kept only for `live`.
 
 A row with a finite end *and* a holder stands in the first two; whichever end is earlier takes it.
-``told`` remembers the holders that were told while rows of theirs are still in a run, so that none
-dies twice.  Rows of told holders are thrown out when a run is merged, or when they are the
-majority: the cost of a turn follows the rows that come and go, not those that stay [C 3.1].  Runs
-are merged only to keep their number low, many at once: most rows die at the front of old runs.
+``told`` remembers the holders that have ended while rows of theirs are still in a piece, so that
+none dies twice.  Rows of ended holders are left out when a piece is merged, or when they are the
+majority: the cost of a slice follows the rows that come and go, not those that stay [C 3.1].
+Pieces are merged only to keep their number low, many at once: most rows die at the front of old
+ones.
 """
 
 from __future__ import annotations
@@ -26,10 +29,115 @@ import pyarrow as pa
 from penstock.kernels.steps import ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.runs.merging import Merging
-from penstock.runs.state import Run, State
+from penstock.runs.spine import Piece, Spine, chosen_rows, some_of
+from penstock.runs.state import State
 
 ORIGIN = 40
 """The bits of a holder below those that say which operator and shard made it."""
+
+
+class _Told:
+    """The holders that have ended while rows of theirs are still in a piece.
+
+    With each goes the last of the ends that such rows have of their own.  The spines ask this and
+    not `Lifetimes`: objects that know one another would keep their tables until Python looks for
+    such rings.
+    """
+
+    def __init__(self, state: State, name: str) -> None:
+        self._state = state
+        self._name = name
+        tables = [run.table() for run in state.runs(name)]
+        self._ends = Ends.concat(
+            Ends(to_numpy(t.column("holder")), to_numpy(t.column("last"))) for t in tables
+        )
+        self._changed = False
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def lack(self, holder: I64) -> Mask:
+        """Return which holders are not among them."""
+        lacking: Mask = self._ends.lookup(holder) == INF
+        return lacking
+
+    def add(self, holder: I64, last: I64) -> None:
+        self._ends = Ends.concat([self._ends, Ends(holder, last)])
+        self._changed = True
+
+    def forget(self, until: int) -> None:
+        """Drop the holders of which no row can be there at ``until``."""
+        needed = self._ends.end >= until
+        if not needed.all():
+            self._ends = Ends(self._ends.holder[needed], self._ends.end[needed])
+            self._changed = True
+
+    def save(self) -> None:
+        if self._changed:
+            self._state.drop(self._name)
+            table = pa.table({"holder": self._ends.holder, "last": self._ends.end})
+            self._state.append(self._name, table)
+            self._changed = False
+
+
+class _Rows(Spine[Piece]):
+    """Rows that have ends, or holders, or neither.
+
+    The order of such pieces does not matter, so those of one size are merged, wherever they stand.
+    """
+
+    kind = Piece
+
+    def __init__(self, state: State, name: str, merging: Merging, told: _Told) -> None:
+        super().__init__(state, name, merging)
+        self._told = told
+
+    def _alive(self, piece: Piece, until: int) -> Mask | None:
+        holder = piece.numbers("_holder")
+        if not holder.any():
+            return None
+        alive: Mask = (holder == 0) | (self._told.lack(holder) & (piece.numbers("_end") >= until))
+        return alive
+
+    def _choose(self) -> list[list[Piece]]:
+        together: dict[int, list[Piece]] = {}
+        for piece in self.pieces:
+            together.setdefault(self._family(piece), []).append(piece)
+        return [
+            [pieces[i] for i in chosen]
+            for pieces in together.values()
+            if (chosen := self._merging.alike([len(piece) for piece in pieces]))
+        ]
+
+    def _family(self, piece: Piece) -> int:
+        """Only pieces of one family are merged."""
+        return 0
+
+    def _stats(self, table: pa.Table) -> dict[str, int]:
+        end = to_numpy(table.column("_end"))
+        in_order = int(not (end[1:] < end[:-1]).any())
+        return {"min_end": int(end.min()), "max_end": int(end.max()), "in_order": in_order}
+
+
+class _ByHolder(_Rows):
+    """Rows in order of their holders."""
+
+    def _family(self, piece: Piece) -> int:
+        return piece.stats["min_holder"] >> ORIGIN
+
+    def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64 | None:
+        holder = some_of(to_numpy(table.column("_holder")), rows)
+        if not (holder[1:] < holder[:-1]).any():
+            return rows
+        return chosen_rows(rows, np.argsort(holder, kind="stable"))
+
+    def _stats(self, table: pa.Table) -> dict[str, int]:
+        holder = to_numpy(table.column("_holder"))
+        stats = {"min_holder": int(holder[0]), "max_holder": int(holder[-1])}
+        stats["mortal"] = int(to_numpy(table.column("_end")).min() < INF)
+        # neighbouring numbers, one row each
+        stats["dense"] = int(bool((holder[1:] - holder[:-1] == 1).all()))
+        return stats
 
 
 class Lifetimes:
@@ -45,20 +153,14 @@ class Lifetimes:
     ) -> None:
         self._state = state
         self._types = tuple(types)
-        self._merging = merging
         self._keep_forever = keep_forever
-        self._by_end = f"{name}.by_end"
-        self._by_holder = f"{name}.by_holder"
-        self._forever = f"{name}.forever"
-        self._told_name = f"{name}.told"
+        self._told = _Told(state, f"{name}.told")
+        self._by_end = _Rows(state, f"{name}.by_end", merging, self._told)
+        self._by_holder = _ByHolder(state, f"{name}.by_holder", merging, self._told)
+        self._forever = _Rows(state, f"{name}.forever", merging, self._told)
         self._dead_name = f"{name}.dead"
         self._until = state.numbers.get(f"{name}.until", -INF)
         self._until_name = f"{name}.until"
-        told = [run.table() for run in state.runs(self._told_name)]
-        self._told = Ends.concat(
-            Ends(to_numpy(t.column("holder")), to_numpy(t.column("last"))) for t in told
-        )
-        self._told_changed = False
 
     def turn(self, new: Batch, ends: Ends, until: int) -> Batch:
         """Add new rows and move time to ``until``; return every row whose end is below it, once.
@@ -103,102 +205,101 @@ class Lifetimes:
     def live(self) -> Batch:
         """Return every row that is alive after the last turn, in no order."""
         parts = [Batch.empty(self._types)]
-        for run in self._state.runs(self._by_end):
-            rows = Batch.from_table(run.table())
+        for piece in self._by_end.pieces:
+            rows = Batch.from_table(piece.table)
             parts.append(rows.take(rows.holder == 0))
-        for run in self._state.runs(self._by_holder):
-            rows = Batch.from_table(run.table())
-            parts.append(rows.take(self._alive(rows.holder, rows.end)))
-        for run in self._state.runs(self._forever):
-            parts.append(Batch.from_table(run.table()))
+        for piece in self._by_holder.pieces:
+            rows = Batch.from_table(piece.table)
+            parts.append(rows.take(self._told.lack(rows.holder) & (rows.end >= self._until)))
+        parts += [Batch.from_table(piece.table) for piece in self._forever.pieces]
         return Batch.concat(parts)
 
     def __len__(self) -> int:
-        names = (self._by_end, self._by_holder, self._forever)
-        return sum(len(run) for name in names for run in self._state.runs(name))
+        return len(self._by_end) + len(self._by_holder) + len(self._forever)
 
     def save(self) -> None:
-        """Merge runs as the strategy says and write down what was told."""
-        self._merge(self._by_end, by_holder=False)
+        """Merge pieces as the strategy says, and store them and the holders that have ended."""
+        self._by_end.merge(self._until)
         self._compact()
-        self._merge(self._by_holder, by_holder=True)
-        self._merge(self._forever, by_holder=False)
+        rows = len(self._by_holder)
+        self._by_holder.merge(self._until)
+        self._add_dead(len(self._by_holder) - rows)
+        self._forever.merge(self._until)
+        for spine in (self._by_end, self._by_holder, self._forever):
+            spine.save()
         self._state.numbers[self._until_name] = self._until
-        if self._told_changed:
-            self._state.drop(self._told_name)
-            table = pa.table({"holder": self._told.holder, "last": self._told.end})
-            self._state.append(self._told_name, table)
-            self._told_changed = False
+        self._told.save()
 
     def _pop_ended(self, ends: Ends) -> list[Batch]:
         gone, until = [], self._until
-        for run in self._state.runs(self._by_end):
-            if run.stats["min_end"] >= until:
+        for piece in self._by_end.pieces:
+            if piece.stats["min_end"] >= until:
                 continue
-            rows = self._take_front(run, until)
+            rows = self._take_front(piece, until)
             if rows.holder.any():
-                numbers = self._state.numbers
-                held = int((rows.holder != 0).sum())
-                numbers[self._dead_name] = numbers.get(self._dead_name, 0) + held
+                self._add_dead(int((rows.holder != 0).sum()))
                 alive = (rows.holder == 0) | (
-                    self._alive(rows.holder, None) & (ends.lookup(rows.holder) >= rows.end)
+                    self._told.lack(rows.holder) & (ends.lookup(rows.holder) >= rows.end)
                 )
                 rows = rows.take(alive)
             gone.append(Batch(rows.columns, rows.start, rows.end, np.zeros(len(rows), np.int64)))
         return gone
 
-    def _take_front(self, run: Run, until: int) -> Batch:
-        """Take the rows that end below ``until`` out of a run of ``by_end``."""
-        table = run.table()
-        end = to_numpy(table.column("_end"))
-        if run.stats["max_end"] < until:
-            self._state.replace(self._by_end, [run], None)
+    def _take_front(self, piece: Piece, until: int) -> Batch:
+        """Take the rows that end below ``until`` out of a piece of ``by_end``."""
+        table = piece.table
+        end = piece.numbers("_end")
+        if piece.stats["max_end"] < until:
+            self._by_end.drop([piece])
             return Batch.from_table(table)
-        if run.stats.get("in_order", 1):
+        if piece.stats.get("in_order", 1):
             count = int(np.searchsorted(end, until))
-            self._state.skip(self._by_end, run, count)
+            self._by_end.skip(piece, count)
             return Batch.from_table(table.slice(0, count))
         order = np.argsort(end, kind="stable")
         count = int(np.searchsorted(end[order], until))
         rows = Batch.from_table(table)
-        rest = rows.take(order[count:])
-        self._state.replace(self._by_end, [run], rest.to_table(), _ends_of(rest.end))
+        self._by_end.replace([piece], rows.take(order[count:]).to_table())
         return rows.take(order[:count])
+
+    def _add_dead(self, rows: int) -> None:
+        """Count rows that are dead in ``by_holder``: more of them, or fewer."""
+        numbers = self._state.numbers
+        if rows:
+            numbers[self._dead_name] = max(0, numbers.get(self._dead_name, 0) + rows)
 
     def _pop_told(self, ends: Ends) -> list[Batch]:
         gone: list[Batch] = []
         if len(self._told) and len(ends):
-            fresh = self._alive(ends.holder, None)
+            fresh = self._told.lack(ends.holder)
             ends = Ends(ends.holder[fresh], ends.end[fresh])
-        runs = self._state.runs(self._by_holder)
         begin = 0
-        while begin < len(ends) and runs:
+        while begin < len(ends) and self._by_holder.pieces:
             origin = int(ends.holder[begin]) >> ORIGIN
             finish = int(np.searchsorted(ends.holder, (origin + 1) << ORIGIN))
             mine = Ends(ends.holder[begin:finish], ends.end[begin:finish])
             begin = finish
             low, high = int(mine.holder[0]), int(mine.holder[-1])
             scattered = [
-                run
-                for run in runs
-                if low <= run.stats["max_holder"]
-                and high >= run.stats["min_holder"]
-                and not self._pop_front(run, mine, gone)
+                piece
+                for piece in self._by_holder.pieces
+                if low <= piece.stats["max_holder"]
+                and high >= piece.stats["min_holder"]
+                and not self._pop_front(piece, mine, gone)
             ]
             if scattered:
                 self._pop_scattered(scattered, mine, gone)
         return gone
 
-    def _pop_front(self, run: Run, ends: Ends, gone: list[Batch]) -> bool:
-        """Add the told rows at the front of a run to ``gone``; return whether that is all of them.
+    def _pop_front(self, piece: Piece, ends: Ends, gone: list[Batch]) -> bool:
+        """Add the rows at the front of a piece whose holders end to ``gone``.
 
-        Where the holders of the run are neighbouring numbers, and the told ones too, the ends of
-        these rows are a slice of the told ends.
+        Return whether these are all such rows of the piece.  Where its holders are neighbouring
+        numbers, and those that end too, the ends of the rows are a slice of theirs.
         """
-        if run.stats["mortal"]:
+        if piece.stats["mortal"]:
             return False
-        table = run.table()
-        holder = to_numpy(table.column("_holder"))
+        holder = piece.numbers("_holder")
         count = int(np.searchsorted(holder, ends.holder[-1], "right"))
         if count == 0:
             return True
@@ -207,34 +308,33 @@ class Lifetimes:
         holder = holder[:count]
         if len(ends) == ends.holder[-1] - ends.holder[0] + 1:  # all numbers between
             at = int(holder[0] - ends.holder[0])
-            dense = run.stats["dense"]
+            dense = piece.stats["dense"]
             told = ends.end[at : at + count] if dense else ends.end[holder - ends.holder[0]]
         else:
             place = np.searchsorted(ends.holder, holder)
             other = np.flatnonzero(ends.holder[place] != holder)
             told = ends.end[place[: other[0]] if len(other) else place]
         if len(told):
-            rows = Batch.from_table(table.slice(0, len(told)))
+            rows = Batch.from_table(piece.table.slice(0, len(told)))
             gone.append(Batch(rows.columns, rows.start, told, np.zeros(len(told), np.int64)))
-            self._state.skip(self._by_holder, run, len(told))
+            self._by_holder.skip(piece, len(told))
         return len(told) == count
 
-    def _pop_scattered(self, runs: Sequence[Run], ends: Ends, gone: list[Batch]) -> None:
-        """Add the told rows of some runs to ``gone``; they stay where they are, dead.
+    def _pop_scattered(self, pieces: Sequence[Piece], ends: Ends, gone: list[Batch]) -> None:
+        """Add the rows of some pieces whose holders end to ``gone``; they stay in place, dead.
 
         What is remembered of their holders is the largest end of their own that the rows have.
         """
         last_end = np.full(len(ends), -INF, np.int64)
         hits = 0
-        for run in runs:
-            table = run.table()
-            holder = to_numpy(table.column("_holder"))
+        for piece in pieces:
+            holder = piece.numbers("_holder")
             first = np.searchsorted(holder, ends.holder, "left")
             last = np.searchsorted(holder, ends.holder, "right")
             owner, position = ranges(first, last)
             if len(owner) == 0:
                 continue
-            rows = Batch.from_table(table).take(position)
+            rows = Batch.from_table(piece.table).take(position)
             finite = rows.end < INF
             np.maximum.at(last_end, owner[finite], rows.end[finite])
             told = ends.end[owner]
@@ -245,17 +345,8 @@ class Lifetimes:
             hits += len(owner)
         if hits:
             known = last_end > -INF
-            self._told = Ends.concat([self._told, Ends(ends.holder[known], last_end[known])])
-            self._told_changed = True
-            numbers = self._state.numbers
-            numbers[self._dead_name] = numbers.get(self._dead_name, 0) + hits
-
-    def _alive(self, holder: I64, end: I64 | None) -> Mask:
-        """Whether a holder is not told yet (and the row's own end, if given, not passed)."""
-        alive: Mask = self._told.lookup(holder) == INF
-        if end is not None:
-            alive &= end >= self._until
-        return alive
+            self._told.add(ends.holder[known], last_end[known])
+            self._add_dead(hits)
 
     def _add(self, new: Batch) -> None:
         if len(new) == 0:
@@ -263,56 +354,28 @@ class Lifetimes:
         new = Batch(new.columns, new.start, new.end, new.holder)
         finite = new.end < INF
         if finite.any():
-            self._append(self._by_end, new.take(finite), by_holder=False)
+            self._by_end.add(new.take(finite).to_table())
         held = new.holder != 0
         if held.any():
             for rows in by_origin(new.take(held)):
-                self._append(self._by_holder, rows, by_holder=True)
+                if (rows.holder[1:] < rows.holder[:-1]).any():
+                    rows = rows.take(np.argsort(rows.holder, kind="stable"))
+                self._by_holder.add(rows.to_table())
         if self._keep_forever:
             forever = ~finite & ~held
             if forever.any():
-                self._append(self._forever, new.take(forever), by_holder=False)
-
-    def _append(self, name: str, rows: Batch, by_holder: bool) -> None:
-        table, stats = _sorted(rows, by_holder)
-        self._state.append(name, table, stats)
-
-    def _merge(self, name: str, by_holder: bool) -> None:
-        together: dict[int, list[Run]] = {}
-        for run in self._state.runs(name):
-            origin = run.stats["min_holder"] >> ORIGIN if by_holder else 0
-            together.setdefault(origin, []).append(run)
-        for runs in together.values():
-            chosen = self._merging.alike([len(r) for r in runs])
-            if chosen:
-                self._rewrite(name, [runs[i] for i in chosen], by_holder)
+                self._forever.add(new.take(forever).to_table())
 
     def _compact(self) -> None:
-        """Throw out rows of told holders when they are the majority, and forget those holders."""
-        runs = self._state.runs(self._by_holder)
+        """Leave rows of ended holders out when they are the majority, and forget those holders."""
+        pieces = self._by_holder.pieces
         dead = self._state.numbers.get(self._dead_name, 0)
-        if dead * 2 <= sum(len(r) for r in runs) and runs:
+        if dead * 2 <= len(self._by_holder) and pieces:
             return
-        if runs:
-            self._rewrite(self._by_holder, runs, by_holder=True)
+        if pieces:
+            self._by_holder.rewrite(pieces, self._until)
         self._state.numbers[self._dead_name] = 0
-        needed = self._told.end >= self._until  # rows with a finite end may still be in by_end
-        if len(self._told) and not needed.all():
-            self._told = Ends(self._told.holder[needed], self._told.end[needed])
-            self._told_changed = True
-
-    def _rewrite(self, name: str, runs: Sequence[Run], by_holder: bool) -> None:
-        rows = Batch.concat([Batch.from_table(r.table()) for r in runs])
-        if rows.holder.any():
-            alive = (rows.holder == 0) | self._alive(rows.holder, rows.end)
-            if by_holder and not alive.all():
-                numbers = self._state.numbers
-                numbers[self._dead_name] = max(
-                    0, numbers.get(self._dead_name, 0) - int((~alive).sum())
-                )
-            rows = rows.take(alive)
-        table, stats = _sorted(rows, by_holder)
-        self._state.replace(name, runs, table, stats)
+        self._told.forget(self._until)  # rows with a finite end may still be in by_end
 
 
 def by_origin(rows: Batch) -> list[Batch]:
@@ -321,24 +384,3 @@ def by_origin(rows: Batch) -> list[Batch]:
         return [rows]
     origin = rows.holder >> ORIGIN
     return [rows.take(origin == one) for one in np.unique(origin)]
-
-
-def _sorted(rows: Batch, by_holder: bool) -> tuple[pa.Table, dict[str, int]]:
-    """Return rows as a run, sorted only by holder, and what is known about it."""
-    if len(rows) == 0:
-        return rows.to_table(), {}
-    if not by_holder:
-        return rows.to_table(), _ends_of(rows.end)
-    step = rows.holder[1:] - rows.holder[:-1]
-    if len(step) and step.min() < 0:
-        rows = rows.take(np.argsort(rows.holder, kind="stable"))
-        step = rows.holder[1:] - rows.holder[:-1]
-    stats = {"min_holder": int(rows.holder[0]), "max_holder": int(rows.holder[-1])}
-    stats["mortal"] = int(rows.end.min() < INF)
-    stats["dense"] = int(bool((step == 1).all()))  # neighbouring numbers, one row each
-    return rows.to_table(), stats
-
-
-def _ends_of(end: I64) -> dict[str, int]:
-    in_order = int(not (end[1:] < end[:-1]).any())
-    return {"min_end": int(end.min()), "max_end": int(end.max()), "in_order": in_order}

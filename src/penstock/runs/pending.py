@@ -1,8 +1,8 @@
 """Rows that wait until their start is final: the output buffer of a join that works on arrival.
 
-Rows are kept in runs sorted by start; what is released is skipped at the front of each, so nothing
-is written twice.  A row whose holder is told before the row may leave has never lived: a ghost.
-Told holders are remembered while any row waits, so that ghosts are known when their turn comes.
+Rows are kept sorted by start; what is released is skipped at the front of each piece, so nothing is
+written twice.  A row whose holder ends before the row may leave has never lived: a ghost.  Ended
+holders are remembered while any row waits, so that ghosts are known when they are released.
 """
 
 from __future__ import annotations
@@ -10,11 +10,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 
-from penstock.model import I64, Batch, Ends
+from penstock.model import I64, Batch, Ends, to_numpy
 from penstock.runs.merging import Merging
-from penstock.runs.side import Told
-from penstock.runs.state import Run, State
+from penstock.runs.side import EndedHolders
+from penstock.runs.spine import Piece, Spine, chosen_rows, some_of
+from penstock.runs.state import State
+
+
+class ByStart(Spine[Piece]):
+    """Rows in order of start. Only pieces that are not stored yet are merged."""
+
+    kind = Piece
+
+    def sort(self, rows: Batch) -> Piece:
+        """Make a piece of some rows; nothing is kept yet."""
+        table = rows.take(np.argsort(rows.start, kind="stable")).to_table()
+        return Piece(self._stats(table), table)
+
+    def _choose(self) -> list[list[Piece]]:
+        fresh = [piece for piece in self.pieces if piece.run is None]
+        return [fresh] if len(fresh) > 1 else []
+
+    def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64:
+        start = some_of(to_numpy(table.column("_start")), rows)
+        return chosen_rows(rows, np.argsort(start, kind="stable"))
+
+    def _stats(self, table: pa.Table) -> dict[str, int]:
+        return {"start": int(to_numpy(table.column("_start"))[0])}
 
 
 class Pending:
@@ -22,54 +46,45 @@ class Pending:
 
     def __init__(self, state: State, name: str, merging: Merging) -> None:
         self._state = state
-        self._name = name
-        self._parts: list[tuple[Batch, Run | None]] = [
-            (Batch.from_table(run.table()), run) for run in state.runs(name)
-        ]
-        self._told = Told(state, f"{name}.told", merging)
-        self._turn = state.numbers.get(f"{name}.turn", 0)
+        self._waiting = ByStart(state, name, merging)
+        self._ended = EndedHolders(state, f"{name}.told", merging)
+        self._slices_name = f"{name}.turn"
+        self._slices = state.numbers.get(self._slices_name, 0)
 
     def __len__(self) -> int:
-        return sum(len(rows) for rows, _ in self._parts)
+        return len(self._waiting)
 
     def add(self, rows: Batch) -> None:
         """Keep rows."""
         if len(rows):
-            self._parts.append((rows.take(np.argsort(rows.start, kind="stable")), None))
+            self._waiting.pieces.append(self._waiting.sort(rows))
 
-    def release(self, told: Ends, until: int, block: int) -> Iterator[Batch]:
-        """Yield the rows that start below ``until``, with what was told applied, in blocks."""
-        kept: list[tuple[Batch, Run | None]] = []
-        for rows, run in self._parts:
-            ready = int(np.searchsorted(rows.start, until))
+    def release(self, ends: Ends, until: int, block: int) -> Iterator[Batch]:
+        """Yield the rows that start below ``until``, with their ends, in blocks."""
+        for piece in self._waiting.pieces:
+            ready = int(np.searchsorted(piece.numbers("_start"), until))
             for first in range(0, ready, block):
-                yield from self._ready(rows.slice(first, min(first + block, ready)), told)
-            if ready and run is not None:
-                self._state.skip(self._name, run, ready)
-            if ready < len(rows):
-                kept.append((rows.slice(ready, len(rows)), run))
-        self._parts = kept
-        self._turn += 1
-        if not kept:
-            self._told.forget(None)
-        elif len(told):
-            self._told.add(told.holder, self._turn)
+                table = piece.table.slice(first, min(block, ready - first))
+                yield from self._ready(Batch.from_table(table), ends)
+            self._waiting.skip(piece, ready)
+        self._slices += 1
+        if not self._waiting.pieces:
+            self._ended.clear()
+        elif len(ends):
+            self._ended.put(ends.holder, self._slices)
 
     def save(self) -> None:
-        """Store the rows that are not stored yet, as one run."""
-        fresh = [rows for rows, run in self._parts if run is None]
-        if fresh:
-            together = Batch.concat(fresh)
-            order: I64 = np.argsort(together.start, kind="stable")
-            self._state.append(self._name, together.take(order).to_table())
-        self._told.save()
-        self._state.numbers[f"{self._name}.turn"] = self._turn
+        """Store the rows that are not stored yet, as one piece."""
+        self._waiting.merge()
+        self._waiting.save()
+        self._ended.save()
+        self._state.numbers[self._slices_name] = self._slices
 
-    def _ready(self, rows: Batch, told: Ends) -> Iterator[Batch]:
+    def _ready(self, rows: Batch, ends: Ends) -> Iterator[Batch]:
         if rows.holder.any():
-            ghosts = self._told.has(rows.holder)
+            ghosts = self._ended.has(rows.holder)
             if ghosts.any():
                 rows = rows.take(~ghosts)
-            rows = told.applied(rows)
+            rows = ends.applied(rows)
         if len(rows):
             yield rows

@@ -1,8 +1,4 @@
-"""The state of a join: the live rows of one side, on a shelf.
-
-A `Shelf` is a list of pieces, oldest first, each an immutable sorted table.  A piece is a
-stored run, or one made in this micro-batch which `save` will store, so that however many slices a
-micro-batch has, a piece that is merged at once is never written.
+"""The state of a join: the live rows of one side, on a spine.
 
 * `Side`: rows in the order of a layout, which the join predicate asks for.  Slices come in order of
   time, so every start in a piece is below all starts in younger pieces, and merging keeps the order
@@ -10,117 +6,52 @@ micro-batch has, a piece that is merged at once is never written.
   starts are compared.
 * `penstock.runs.children.Children`: the holders of results that have two parents.
 
-Rows die by time (``end <= until``) or because their holder was told; nothing is rewritten for that.
-A piece in which everything is dead is dropped whole, the others are thinned when they are merged.
-`Told` remembers the holders that were told while rows of theirs are still in a piece.  Every piece
-and every list of told holders carries the number of the turn in which it was made: a list matters
-only to older pieces that have dead rows, because younger ones were made without them.  When dead
-rows are the majority, the pieces that have some are rewritten.  So each row is rewritten a
-logarithmic number of times, and the cost of a turn follows what comes and goes, not what stays.
+Rows die by time (``end <= until``), or because their holder has ended; nothing is rewritten for
+that.  A piece in which everything is dead is dropped whole, others lose their dead rows when they
+are merged.  `EndedHolders` remembers the holders that have ended while rows of theirs are still in
+a piece.  Slices are numbered; the statistic ``turn`` of a piece, and of a list of ended holders, is
+the number of the slice in which it was made.  A list matters only to older pieces that have dead
+rows, because younger ones were made without them.  When dead rows are the majority, the pieces that
+have some are rewritten.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.kernels.layouts import Layout, Numbers
 from penstock.kernels.sorting import sorted_numbers
 from penstock.kernels.steps import ranges
-from penstock.model import I64, MIN_TIME, Batch, Ends, Mask, one_array, to_numpy
+from penstock.model import I64, MIN_TIME, Batch, Ends, Mask, to_numpy
 from penstock.runs.merging import Merging
-from penstock.runs.state import Run, State
+from penstock.runs.spine import Piece, Spine, chosen_rows, some_of
+from penstock.runs.state import State
 
 _WIDE_GAP = 1 << 20
 _SPARSE = 16
 _MOST_TABLES = 8
-"""Told holders get tables of flags: cut at wide gaps, neither too sparse nor too many."""
+"""Ended holders get tables of flags: cut at wide gaps, neither too sparse nor too many."""
 
 
-class Piece:
-    """A sorted table that never changes; only the number of its dead rows does."""
-
-    def __init__(
-        self,
-        stats: dict[str, int],
-        table: pa.Table | None = None,
-        run: Run | None = None,
-        replaces: Sequence[Run] = (),
-        coordinates: tuple[Any, ...] = (),
-    ) -> None:
-        self.stats = stats
-        self.run = run
-        self.coordinates = coordinates
-        self.replaces = tuple(replaces)
-        self._table = table
-        self._numbers: dict[str, Any] = {}
-
-    def __len__(self) -> int:
-        if self.run is not None:
-            return len(self.run)
-        assert self._table is not None
-        return int(self._table.num_rows)
-
-    @property
-    def table(self) -> pa.Table:
-        if self._table is None:
-            assert self.run is not None
-            self._table = self.run.table()
-        return self._table
-
-    @property
-    def stored(self) -> tuple[Run, ...]:
-        """The runs in the state whose rows are now here."""
-        return self.replaces if self.run is None else (self.run,)
-
-    @property
-    def bytes(self) -> int:
-        """The size of the table; that of a file's run is known without opening it."""
-        if self._table is None and self.run is not None and "length" in self.run.place:
-            return int(self.run.place["length"])
-        return int(self.table.nbytes)
-
-    @property
-    def live(self) -> int:
-        """At most so many rows are alive."""
-        return len(self) - self.stats["dead"]
-
-    def numbers(self, name: str) -> Any:
-        """Return a numeric column without copying it."""
-        if name not in self._numbers:
-            self._numbers[name] = to_numpy(self.table.column(name))
-        return self._numbers[name]
-
-    def ended(self, until: int) -> bool:
-        """Whether no row is alive at ``until`` or later."""
-        stats = self.stats
-        open_ended = stats["dead"] == stats["open"] or stats["open_end"] <= until
-        return stats["closed_end"] <= until and open_ended
-
-
-class _ToldList:
+class _Holders(Piece):
     """Sorted holders. They are numbered in order of birth, so a list has few gaps: where it is
     dense, a table of flags answers faster than binary search.
     """
 
-    def __init__(self, holder: I64, turn: int, run: Run | None = None) -> None:
-        self.holder = holder
-        self.turn = turn
-        self.run = run
-        self._flags: list[tuple[int, Mask]] | None = None
+    _flags: list[tuple[int, Mask]] | None = None
 
     def has(self, holder: I64) -> Mask:
         found: Mask
-        if self._flags is None and len(holder) > len(self.holder):
-            self._flags = _flags(self.holder)
+        mine: I64 = self.numbers("holder")
+        if self._flags is None and len(holder) > len(mine):
+            self._flags = _flags(mine)
         if not self._flags:
-            at = np.searchsorted(self.holder, holder)
-            found = self.holder[np.minimum(at, len(self.holder) - 1)] == holder
+            at = np.searchsorted(mine, holder)
+            found = mine[np.minimum(at, len(mine) - 1)] == holder
             return found
         found = np.zeros(len(holder), bool)
         for base, flags in self._flags:
@@ -145,178 +76,93 @@ def _flags(holder: I64) -> list[tuple[int, Mask]]:
     return tables
 
 
-class Told:
-    """The holders told while rows of theirs are still in a piece: sorted lists."""
+class EndedHolders(Spine[_Holders]):
+    """The holders that have ended while rows of theirs are still in a piece: sorted lists."""
+
+    kind = _Holders
 
     def __init__(self, state: State, name: str, merging: Merging) -> None:
-        self._state = state
-        self._name = name
-        self._merging = merging
-        self._lists = [
-            _ToldList(to_numpy(run.table().column("holder")), run.stats["turn"], run)
-            for run in state.runs(name)
-        ]
+        super().__init__(state, name, merging)
+        self._turn = 0
 
-    def __len__(self) -> int:
-        return sum(len(told.holder) for told in self._lists)
-
-    def add(self, holder: I64, turn: int) -> None:
-        """Add sorted holders."""
-        if len(holder) == 0:
-            return
-        self._lists.append(_ToldList(holder, turn))
-        chosen = self._merging.choose([len(told.holder) for told in self._lists])
-        if chosen:
-            merged = np.concatenate([t.holder for t in self._lists[chosen[0] : chosen[1]]])
-            merged.sort(kind="stable")
-            self._lists[chosen[0] : chosen[1]] = [_ToldList(merged, turn)]
+    def put(self, holder: I64, turn: int) -> None:
+        """Add sorted holders that have ended in the slice with the number ``turn``."""
+        self._turn = turn
+        self.add(pa.table({"holder": holder}))
+        if len(holder):
+            self.merge()
 
     def has(self, holder: I64) -> Mask:
-        """Return which holders were told."""
+        """Return which holders have ended."""
         found = np.zeros(len(holder), bool)
-        for told in self._lists:
-            found |= told.has(holder)
+        for piece in self.pieces:
+            found |= piece.has(holder)
         return found
 
     def forget(self, oldest: int | None) -> None:
-        """Drop the lists that no piece needs; ``oldest`` is the oldest turn of one that may."""
-        self._lists = [t for t in self._lists if oldest is not None and oldest < t.turn]
+        """Drop the lists that no piece needs; ``oldest`` is the slice of the oldest that may."""
+        self.pieces = [p for p in self.pieces if oldest is not None and oldest < p.stats["turn"]]
 
-    def save(self) -> None:
-        kept = {id(told.run) for told in self._lists}
-        gone = [run for run in self._state.runs(self._name) if id(run) not in kept]
-        self._state.replace(self._name, gone, None)
-        for told in self._lists:
-            if told.run is None:
-                self._state.append(
-                    self._name, pa.table({"holder": told.holder}), {"turn": told.turn}
-                )
+    def _merged(self, pieces: Sequence[_Holders], until: int) -> pa.Table:
+        merged = np.concatenate([piece.numbers("holder") for piece in pieces])
+        merged.sort(kind="stable")
+        return pa.table({"holder": merged})
+
+    def _stats(self, table: pa.Table) -> dict[str, int]:
+        return {"turn": self._turn}
 
 
-class Shelf(ABC):
-    """Pieces, oldest first, and what was told about them.
+class MortalSpine(Spine[Piece]):
+    """A spine whose rows end at their time, or when one of their holders ends.
 
-    ``parents`` is how many holders a row may have that are told.
+    ``parents`` is how many holders a row may have.
     """
 
+    kind = Piece
+    bounded = True
     parents = 1
 
     def __init__(self, state: State, name: str, merging: Merging) -> None:
-        self.pieces = [Piece(run.stats, run=run) for run in state.runs(name)]
-        self.told = Told(state, f"{name}.told", merging)
-        self._state = state
-        self._name = name
-        self._merging = merging
+        super().__init__(state, name, merging)
+        self.told = EndedHolders(state, f"{name}.told", merging)
         self._turn = state.numbers.get(f"{name}.turn", 0)
-
-    def __len__(self) -> int:
-        return sum(len(piece) for piece in self.pieces)
 
     def clear(self) -> None:
         """Throw everything away."""
-        self.pieces = []
-        self.told.forget(None)
+        super().clear()
+        self.told.clear()
 
     def save(self) -> None:
-        """Store the pieces made since the state was opened, in the places of those they replace."""
-        kept = {id(run) for piece in self.pieces for run in piece.stored}
-        gone = [run for run in self._state.runs(self._name) if id(run) not in kept]
-        self._state.replace(self._name, gone, None)
-        for piece in self.pieces:
-            if piece.run is not None:
-                continue
-            if piece.replaces:
-                self._state.replace(self._name, piece.replaces, piece.table, piece.stats)
-            else:
-                self._state.append(self._name, piece.table, piece.stats)
+        """Store the pieces that are not stored yet, and the holders that have ended."""
+        super().save()
         self.told.save()
         self._state.numbers[f"{self._name}.turn"] = self._turn
 
-    def _next_turn(self) -> None:
-        self._turn += 1
-
     def _tidy(self, until: int) -> None:
-        """Drop, merge and rewrite pieces; forget what no piece needs."""
-        self.pieces = [piece for piece in self.pieces if not piece.ended(until)]
-        chosen = self._chosen()
-        if chosen is not None:
-            first, last = chosen
-            plan: list[Piece | list[Piece]] = [*self.pieces[:first], self.pieces[first:last]]
-            self._rewrite([*plan, *self.pieces[last:]], until)
+        """Drop, merge and rewrite pieces; forget the holders that no piece needs."""
+        self.pieces = [piece for piece in self.pieces if not ended(piece, until)]
+        self.merge(until)
         self._forget()
         dead = sum(piece.stats["dead"] for piece in self.pieces)
         if dead and 2 * max(dead, len(self.told) // self.parents) > len(self):
-            self._rewrite([[p] if p.stats["dead"] else p for p in self.pieces], until)
+            for piece in self.pieces:
+                if piece.stats["dead"]:
+                    self.rewrite([piece], until)
             self._forget()
 
     def _forget(self) -> None:
         needing = [piece.stats["turn"] for piece in self.pieces if piece.stats["dead"]]
         self.told.forget(min(needing, default=None))
 
-    def _chosen(self) -> tuple[int, int] | None:
-        """Return the range of pieces to merge now; those that would make it too large stay apart.
 
-        Whether the others are worth merging is asked again without them.
-        """
-        settled = 0
-        while True:
-            chosen = self._merging.choose([piece.live for piece in self.pieces[settled:]])
-            if chosen is None:
-                return None
-            first, last = settled + chosen[0], settled + chosen[1]
-            if sum(piece.bytes for piece in self.pieces[first:last]) <= self._merging.most:
-                return first, last
-            settled = first + 1
-
-    def _rewrite(self, plan: Sequence[Piece | list[Piece]], until: int) -> None:
-        """Put one new piece in the place of each list of neighbours."""
-        self.pieces = []
-        for step in plan:
-            if isinstance(step, Piece):
-                self.pieces.append(step)
-                continue
-            table = self._merge(step, until)
-            if table.num_rows:
-                stored = [run for piece in step for run in piece.stored]
-                self.pieces.append(Piece(self._stats(table), table, replaces=stored))
-
-    def _merge(self, pieces: Sequence[Piece], until: int) -> pa.Table:
-        """Return the live rows of pieces as one sorted table."""
-        index, offset = [], 0
-        for piece in pieces:
-            index.append(np.flatnonzero(self._alive(piece, until)) + offset)
-            offset += len(piece)
-        rows = np.concatenate(index)
-        if len(pieces) > 1:
-            rows = rows[self._order(pieces, rows)]
-        taken = pa.array(rows)
-        names = self._kept([piece.table for piece in pieces])
-        columns = []
-        for name in names:
-            parts = [self._column(piece.table, name) for piece in pieces]
-            columns.append(pc.take(pa.concat_arrays(parts), taken, boundscheck=False))
-        return self._finish(pa.table(columns, names=names))
-
-    @abstractmethod
-    def _alive(self, piece: Piece, until: int) -> Mask: ...
-
-    @abstractmethod
-    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64: ...
-
-    @abstractmethod
-    def _stats(self, table: pa.Table) -> dict[str, int]: ...
-
-    def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
-        return list(tables[0].column_names)
-
-    def _column(self, table: pa.Table, name: str) -> pa.Array:
-        return one_array(table.column(name))
-
-    def _finish(self, table: pa.Table) -> pa.Table:
-        return table
+def ended(piece: Piece, until: int) -> bool:
+    """Whether no row is alive at ``until`` or later."""
+    stats = piece.stats
+    open_ended = stats["dead"] == stats["open"] or stats["open_end"] <= until
+    return stats["closed_end"] <= until and open_ended
 
 
-class Side(Shelf):
+class Side(MortalSpine):
     """The live rows of one side of a join.
 
     Columns of a piece: ``c0..``, the numbers of the layout, ``_start``, ``_end``; where some row is
@@ -360,11 +206,11 @@ class Side(Shelf):
     ) -> Iterator[tuple[Piece, I64, I64]]:
         """Yield (run, positions in the given piece, positions in the run) of all that may meet.
 
-        An open row counts as alive until its own end: what was told is not looked at here.
+        An open row counts as alive until its own end: ended holders are not looked at here.
         """
         start = int(piece.numbers("_start").min())
         for run in self.pieces:
-            if run.ended(start):
+            if ended(run, start):
                 continue
             for mine, theirs in self._layout.match(piece, run, probe_is_left, block):
                 yield run, mine, theirs
@@ -376,23 +222,21 @@ class Side(Shelf):
 
     def turn(self, new: Piece | None, ends: Ends, until: int) -> None:
         """End a slice: take the new rows in, let go of all that is dead at ``until``."""
-        self._next_turn()
+        self._turn += 1
         if len(ends):
             self._hear(ends)
-        kept = None if new is None else self._living(new, until)
+        kept = None if new is None else self._fresh(new, until)
         if kept is not None:
             self.pieces.append(kept)
         self._tidy(until)
 
     def store(self, new: Piece, until: int) -> None:
         """Take new rows in and write them at once, so that nothing of them stays in memory."""
-        kept = self._living(new, until)
+        kept = self._fresh(new, until)
         if kept is not None:
-            run = self._state.append(self._name, kept.table, kept.stats)
-            assert run is not None
-            self.pieces.append(Piece(run.stats, run=run))
+            self.write(kept)
 
-    def _living(self, new: Piece, until: int) -> Piece | None:
+    def _fresh(self, new: Piece, until: int) -> Piece | None:
         """Return the part of a new piece that is alive at ``until``, None if there is none."""
         alive = new.numbers("_end") > until
         if alive.all():
@@ -400,8 +244,7 @@ class Side(Shelf):
             return new
         if not alive.any():
             return None
-        table = new.table.select(self._kept([new.table])).filter(pa.array(alive))
-        table = self._finish(table.combine_chunks())
+        table = self._merged([new], until)
         return Piece(self._stats(table), table)
 
     def _hear(self, ends: Ends) -> None:
@@ -412,7 +255,7 @@ class Side(Shelf):
             _, told = told_rows(piece.numbers("_holders"), ends)
             known[told] = True
             piece.stats["dead"] += len(told)
-        self.told.add(ends.holder[known], self._turn)
+        self.told.put(ends.holder[known], self._turn)
 
     def _alive(self, piece: Piece, until: int) -> Mask:
         alive: Mask = piece.numbers("_end") > until
@@ -420,20 +263,23 @@ class Side(Shelf):
             alive &= ~self.told.has(piece.numbers("_holder"))
         return alive
 
-    def _order(self, pieces: Sequence[Piece], rows: I64) -> I64:
-        numbers = {name: joined(pieces, name)[rows] for name in self._layout.sorted_by}
-        start = joined(pieces, "_start")[rows] if self.mixed else None
-        return self._layout.merged(numbers, start)
+    def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64:
+        names = (*self._layout.sorted_by, "_start") if self.mixed else self._layout.sorted_by
+        numbers = {name: some_of(to_numpy(table.column(name)), rows) for name in names}
+        start = numbers.pop("_start") if self.mixed else None
+        return chosen_rows(rows, self._layout.merged(numbers, start))
 
-    def _kept(self, tables: Sequence[pa.Table]) -> list[str]:
+    def _tables(self, pieces: Sequence[Piece]) -> list[pa.Table]:
         names = [f"c{i}" for i in range(self._width)]
         names += [*self._layout.names, "_start", "_end"]
-        return [*names, "_holder"] if any("_holder" in t.column_names for t in tables) else names
-
-    def _column(self, table: pa.Table, name: str) -> pa.Array:
-        if name == "_holder" and name not in table.column_names:
-            return pa.array(np.zeros(table.num_rows, np.int64))
-        return one_array(table.column(name))
+        some_open = any("_holder" in piece.table.column_names for piece in pieces)
+        tables = []
+        for piece in pieces:
+            table = piece.table.select(names)
+            if some_open:
+                table = table.append_column("_holder", pa.array(holders_of(piece)))
+            tables.append(table)
+        return tables
 
     def _finish(self, table: pa.Table) -> pa.Table:
         if "_holder" not in table.column_names:
@@ -461,6 +307,14 @@ class Side(Shelf):
         return stats | {"closed_end": int(end.max()) if len(end) else MIN_TIME}
 
 
+def holders_of(piece: Piece) -> I64:
+    """Return the holders of the rows of a piece; it has no such column where all are 0."""
+    if "_holder" in piece.table.column_names:
+        holder: I64 = piece.numbers("_holder")
+        return holder
+    return np.zeros(len(piece), np.int64)
+
+
 def told_rows(holder: I64, ends: Ends) -> tuple[I64, I64]:
     """Return where in sorted holders those are that are told, and which of the ends tells each.
 
@@ -478,8 +332,3 @@ def told_rows(holder: I64, ends: Ends) -> tuple[I64, I64]:
         np.searchsorted(holder, told, "left"), np.searchsorted(holder, told, "right")
     )
     return position, owner + begin
-
-
-def joined(pieces: Sequence[Piece], name: str) -> Any:
-    """Return a numeric column of pieces as one."""
-    return np.concatenate([piece.numbers(name) for piece in pieces])

@@ -111,7 +111,7 @@ class State:
         """Add a run and return it; an empty table adds nothing."""
         if table.num_rows == 0:
             return None
-        run = self._write(table, stats)
+        run = self.write(table, stats)
         self._runs.setdefault(name, []).append(run)
         return run
 
@@ -128,7 +128,7 @@ class State:
         at = next((i for i, r in enumerate(runs) if id(r) in gone), len(runs))
         kept_before = [r for r in runs[:at] if id(r) not in gone]
         kept_after = [r for r in runs[at:] if id(r) not in gone]
-        new = [self._write(table, stats)] if table is not None and table.num_rows else []
+        new = [self.write(table, stats)] if table is not None and table.num_rows else []
         self._runs[name] = kept_before + new + kept_after
         passing("merge-before-manifest")
 
@@ -137,6 +137,13 @@ class State:
         run.skipped += rows
         if run.skipped >= run.rows:
             self._runs[name] = [r for r in self._runs[name] if r is not run]
+
+    def keep(self, name: str, runs: Sequence[Run]) -> None:
+        """Let these, oldest first, be the runs of a name."""
+        old = self._runs.get(name, ())
+        self._runs[name] = list(runs)
+        if any(run not in runs for run in old):
+            passing("merge-before-manifest")
 
     def drop(self, name: str) -> None:
         """Drop all runs of a name."""
@@ -147,7 +154,8 @@ class State:
         runs = {name: [r.describe() for r in rs] for name, rs in self._runs.items() if rs}
         return {"numbers": self.numbers, "runs": runs}
 
-    def _write(self, table: pa.Table, stats: Mapping[str, int] | None) -> Run:
+    def write(self, table: pa.Table, stats: Mapping[str, int] | None = None) -> Run:
+        """Write a run that belongs to no name yet; `keep` gives it one."""
         place = self.storage.write(table)
         own = {k: int(v) for k, v in (stats or {}).items()}
         return Run(place, table.num_rows, 0, own, None, self.storage)

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from penstock.kernels.codes import F64
 from penstock.model import I64, U64, one_array
-from penstock.runs.side import Piece
+from penstock.runs.side import holders_of
+from penstock.runs.spine import Piece
 
 _DENSE = 8
 """Of so many rows one must be wanted for pieces to be put together."""
@@ -109,9 +110,7 @@ class Rows:
         return self._columns[c]
 
     def _of(self, piece: Piece, name: str) -> Any:
-        if name == "_holder" and name not in piece.table.column_names:
-            return np.zeros(len(piece), np.int64)
-        return piece.numbers(name)
+        return holders_of(piece) if name == "_holder" else piece.numbers(name)
 
     def _parts(self, at: I64) -> Iterator[tuple[Piece, Any, I64]]:
         """Yield the pieces that hold some of the rows: which of them, and where in the piece."""
