@@ -77,16 +77,10 @@ class Context:
 class Operator(ABC):
     """Four methods: open, receive, close, and the number of ports.
 
-    ``rowwise``: a row in, at most one row out, with the same validity.  ``holders`` says whether
-    the operator ``makes`` holders of its own, ``passes`` those of its inputs on, makes them only
-    where an input has them (``combines``), or has ``none`` on its rows.  ``ends_rows``: it decides
-    when its rows end, so that they need new signs where negative tuples are used.
+    What planners must know of it beforehand stands in its `penstock.operators.spec.Spec`.
     """
 
     ports: int = 1
-    rowwise: bool = False
-    holders: str = "makes"
-    ends_rows: bool = True
 
     def open(self, context: Context) -> None:
         """Start a micro-batch. The default keeps the context."""

@@ -37,6 +37,7 @@ stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,7 @@ from penstock.kernels.layouts import layout_of
 from penstock.kernels.sorting import order_of_numbers
 from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array
 from penstock.operators.base import SlicedOperator, with_keys
+from penstock.operators.spec import Spec
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
@@ -66,8 +68,9 @@ _TABLE_RUN = 4
 """
 
 
-class JoinOperator(SlicedOperator):
-    """Joins port 0 (left) with port 1 (right) on a place and a residual predicate.
+@dataclass(frozen=True)
+class JoinSpec(Spec):
+    """Join two inputs on a place and a residual predicate.
 
     ``left_keys`` are over the left columns, ``right_keys`` over the right ones: the coordinates
     that the place compares, for `Equal` the keys, in the same number and of the same types.
@@ -75,18 +78,28 @@ class JoinOperator(SlicedOperator):
     place only finds candidates, and the residual says everything.
     """
 
-    holders = "combines"
+    left_types: Sequence[pa.DataType]
+    right_types: Sequence[pa.DataType]
+    left_keys: Sequence[Expr]
+    right_keys: Sequence[Expr]
+    residual: Expr | None = None
+    place: Place = EQUAL
 
-    def __init__(
-        self,
-        left_types: Sequence[pa.DataType],
-        right_types: Sequence[pa.DataType],
-        left_keys: Sequence[Expr],
-        right_keys: Sequence[Expr],
-        residual: Expr | None = None,
-        place: Place = EQUAL,
-    ) -> None:
-        super().__init__((left_types, right_types))
+    key = "join/1"
+    holders = "combines"
+    splits_keys = True
+
+    def build(self) -> JoinOperator:
+        return JoinOperator(self)
+
+
+class JoinOperator(SlicedOperator):
+    """Joins port 0 (left) with port 1 (right)."""
+
+    def __init__(self, spec: JoinSpec) -> None:
+        super().__init__((spec.left_types, spec.right_types))
+        left_keys, right_keys, place = spec.left_keys, spec.right_keys, spec.place
+        residual = spec.residual
         self._layout = layout_of(place)
         equal = len(left_keys) - isinstance(place, EqualBand)
         families = [[_family(k.type) for k in keys[:equal]] for keys in (left_keys, right_keys)]
