@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.expr.nodes import Column
 from penstock.model import INF, Batch, Ends, Heartbeat
 from penstock.operators.base import Context
-from penstock.operators.join import JoinOperator
+from penstock.operators.join import JoinSpec
 from penstock.runs.segments import SegmentStorage
 from penstock.runs.state import State
 
@@ -80,7 +80,7 @@ def run(scenario: Scenario, count: int, folder: str) -> tuple[float, float, floa
     """Return rows/s, rows/s in the fastest batch, results per row, and rows in the state."""
     types = (pa.string(), VALUE.type) if scenario.text else TYPES
     key = Column(0, types[0], "key")
-    join = JoinOperator(types, types, (key,), (key,), None)
+    join = JoinSpec(types, types, (key,), (key,), None).build()
     description = None
     warm = min(count // 2, int(scenario.window) + 2)
     seconds, results = [], 0

@@ -19,7 +19,7 @@ from penstock.catalog import Catalog
 from penstock.cli import app
 from penstock.cql.binding.statements import Create, Select
 from penstock.model import INF, Batch, Deaths, Ends
-from penstock.operators.negative_tuples import SignsOperator
+from penstock.operators.negative_tuples import SignsSpec
 from penstock.optimizer import optimize
 from penstock.physical.explain import explain
 from penstock.physical.plan import PhysicalPlan
@@ -82,10 +82,10 @@ def test_explain_says_where_rows_get_signs() -> None:
 @pytest.mark.parametrize("kind", ["RANGE 5", "ROWS 5", "SESSION 3", "NOW"])
 def test_every_mortal_window_has_signs_and_no_other_row_is_counted_twice(kind: str) -> None:
     whole = planned(f"SELECT k, x FROM a [{kind}] WHERE x > 1", "negative")
-    signs = [n for n in whole.nodes if n.operator is SignsOperator]
+    signs = [n for n in whole.nodes if isinstance(n.spec, SignsSpec)]
     assert len(signs) == 1
     assert not any(
-        n.operator is SignsOperator
+        isinstance(n.spec, SignsSpec)
         for n in planned("SELECT k, x FROM a [RANGE UNBOUNDED]", "negative").nodes
     )
 

@@ -14,8 +14,8 @@ from penstock.cql import bind_query
 from penstock.errors import QueryError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Call, Column, Expr, Literal
-from penstock.operators.join import JoinOperator
-from penstock.operators.multi_join import MultiJoinOperator
+from penstock.operators.join import JoinSpec
+from penstock.operators.multi_join import MultiJoinSpec
 from penstock.optimizer import optimize
 from penstock.optimizer.nameless import canonical
 from penstock.physical.explain import explain
@@ -177,11 +177,11 @@ def planned(*texts: str, numbers=None, known=None, **options) -> PhysicalPlan:
 def joins_of(whole: PhysicalPlan) -> list[str]:
     """Return the labels of joins of many inputs, or those of joins of two."""
     by_kind = {
-        kind: [n.label for n in whole.nodes if n.operator is kind]
-        for kind in (MultiJoinOperator, JoinOperator)
+        kind: [n.label for n in whole.nodes if isinstance(n.spec, kind)]
+        for kind in (MultiJoinSpec, JoinSpec)
     }
-    assert not (by_kind[MultiJoinOperator] and by_kind[JoinOperator])
-    return by_kind[MultiJoinOperator] or by_kind[JoinOperator]
+    assert not (by_kind[MultiJoinSpec] and by_kind[JoinSpec])
+    return by_kind[MultiJoinSpec] or by_kind[JoinSpec]
 
 
 def why(*texts: str, **options) -> str:
@@ -254,13 +254,13 @@ def test_orders_that_serve_all(where, label):
 
 def test_a_part_of_a_tree_may_be_one_operator():
     text = f"{EQUAL} AND a.lo < d.hi AND d.lo < a.hi".replace(" WHERE", ", d [RANGE 9] WHERE")
-    kinds = [n.operator for n in planned(text).nodes]
-    assert kinds.count(MultiJoinOperator) == kinds.count(JoinOperator) == 1
+    kinds = [type(n.spec) for n in planned(text).nodes]
+    assert kinds.count(MultiJoinSpec) == kinds.count(JoinSpec) == 1
 
 
 def test_keys_that_all_inputs_have_decide_where_rows_go():
     whole = planned(f"SELECT a.m, b.k {THREE} a.k = b.k AND c.k = a.k AND c.m = b.m AND a.m = c.m")
-    (joined,) = (n for n in whole.nodes if n.operator is MultiJoinOperator)
+    (joined,) = (n for n in whole.nodes if isinstance(n.spec, MultiJoinSpec))
     windows = [whole.nodes[i.producer] for i in joined.inputs]
     through = {str(whole.channels[w.inputs[0].channel].exchange) for w in windows}
     assert through == {"hash(#0, #1)"}
@@ -297,7 +297,7 @@ def test_measuring_joins_that_run():
     """The results per row of a join of two are known to a query that contains it."""
     two = "SELECT a.k, a.m FROM a [RANGE 9], b [RANGE 9] WHERE a.k = b.k"
     whole = planned(two)
-    (joined,) = (n for n in whole.nodes if n.operator is JoinOperator)
+    (joined,) = (n for n in whole.nodes if isinstance(n.spec, JoinSpec))
     rows = {joined.digest: 30}
     rows |= {whole.nodes[i.producer].digest: 50 for i in joined.inputs}
     (ratio,) = measured(whole, rows).values()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.errors import DataError, NotSupportedError
 from penstock.expr.nodes import AggregateCall, Column, Expr
 from penstock.model import INF, Batch, Heartbeat
-from penstock.operators.aggregate import AggregateOperator
+from penstock.operators.aggregate import AggregateSpec
 from penstock.operators.base import Context
 from penstock.runs.state import MemoryStorage, State
 from tests.slices import STRATEGIES, Row, Script, bag, check, crowd, run, scripts
@@ -123,7 +123,7 @@ def verify(
     script: Script, keys: tuple[Column, ...], wanted: tuple[AggregateCall, ...], panes: bool
 ) -> None:
     check(
-        lambda: AggregateOperator(TYPES, keys, wanted, panes),
+        lambda: AggregateSpec(TYPES, keys, wanted, panes).build(),
         TYPES,
         script,
         lambda time: expected(script, keys, wanted, time),
@@ -155,7 +155,7 @@ def test_distinct_counts(script: Script, keys: tuple, panes: bool) -> None:
 @given(scripts(values), st.booleans())
 def test_variances_are_close_to_exact(script: Script, panes: bool) -> None:
     wanted = (*calls(*VARIANCES, arg=REAL), *calls(*VARIANCES, "sum", "max", arg=WHOLE))
-    listener = run(lambda: AggregateOperator(TYPES, (KEY,), wanted, panes), TYPES, script)
+    listener = run(lambda: AggregateSpec(TYPES, (KEY,), wanted, panes).build(), TYPES, script)
     for time in range(40):
         answer = {row[0]: row[1:] for row in listener.snapshot(time)}
         right = {row[0]: row[1:] for row in expected(script, (KEY,), wanted, time)}
@@ -183,7 +183,7 @@ def test_the_same_bits_however_it_is_cut(script: Script, seed: int) -> None:
         script.seed = chosen
         answers.append(
             run(
-                lambda panes=panes: AggregateOperator(TYPES, (KEY,), wanted, panes),
+                lambda panes=panes: AggregateSpec(TYPES, (KEY,), wanted, panes).build(),
                 TYPES,
                 script,
                 STRATEGIES[merging],
@@ -229,7 +229,7 @@ def test_extremes_of_every_type(kind: pa.DataType, items: list, panes: bool) -> 
     low, high = sorted(items)
     for seed in range(5):
         script.seed = seed
-        listener = run(lambda: AggregateOperator((kind,), (), wanted, panes), (kind,), script)
+        listener = run(lambda: AggregateSpec((kind,), (), wanted, panes).build(), (kind,), script)
         answers = [next(iter(listener.snapshot(t)), None) for t in (-1, 0, 2, 4, 7, 12, 30)]
         assert answers == [
             None,
@@ -245,7 +245,9 @@ def test_extremes_of_every_type(kind: pa.DataType, items: list, panes: bool) -> 
 def test_equal_neighbours_are_joined_across_slices() -> None:
     rows = [Row(("a", 1, 0.0, ""), t, t + 2) for t in range(0, 20, 2)]
     wanted = (COUNT, *calls("max", arg=WHOLE))
-    listener = run(lambda: AggregateOperator(TYPES, (KEY,), wanted, False), TYPES, Script([rows]))
+    listener = run(
+        lambda: AggregateSpec(TYPES, (KEY,), wanted, False).build(), TYPES, Script([rows])
+    )
     assert [(r.values, r.start) for r in listener.rows] == [(("a", 1, 1), 0)]
     assert list(listener.told.values()) == [20]
 
@@ -254,19 +256,19 @@ def test_a_sum_that_exceeds_bigint_is_an_error() -> None:
     big = Column(0, pa.int64())
     rows = [Row((2**62,), t, t + 4) for t in (0, 1, 6)]
     ok = Script([[Row((2**62,), 0, 3), Row((-(2**62),), 1, 5), Row((2**62,), 2, 3)]])
-    make = lambda: AggregateOperator((pa.int64(),), (), calls("sum", arg=big), False)  # noqa: E731
+    make = lambda: AggregateSpec((pa.int64(),), (), calls("sum", arg=big), False).build()  # noqa: E731
     assert run(make, (pa.int64(),), ok).snapshot(2) == bag([(2**62,)])
     with pytest.raises(DataError, match="cast the argument to DOUBLE"):
         run(make, (pa.int64(),), Script([rows]))
-    average = lambda: AggregateOperator((pa.int64(),), (), calls("avg", arg=big), True)  # noqa: E731
+    average = lambda: AggregateSpec((pa.int64(),), (), calls("avg", arg=big), True).build()  # noqa: E731
     assert run(average, (pa.int64(),), Script([rows])).snapshot(2) == bag([(2.0**62,)])
 
 
 def test_arguments_must_fit() -> None:
     with pytest.raises(NotSupportedError, match="must be a number"):
-        AggregateOperator(TYPES, (), calls("sum", arg=TEXT), False)
+        AggregateSpec(TYPES, (), calls("sum", arg=TEXT), False).build()
     with pytest.raises(NotSupportedError, match="an aggregate is one of"):
-        AggregateOperator(TYPES, (), calls("median", arg=REAL), False)
+        AggregateSpec(TYPES, (), calls("median", arg=REAL), False).build()
 
 
 def test_state_of_a_time_window_stays_small() -> None:
@@ -275,7 +277,7 @@ def test_state_of_a_time_window_stays_small() -> None:
     chance = np.random.default_rng(1)
     wanted = calls("min", arg=REAL)
     for start in range(0, 50_000, 5_000):
-        operator = AggregateOperator(TYPES, (KEY,), wanted, False)
+        operator = AggregateSpec(TYPES, (KEY,), wanted, False).build()
         operator.open(Context(state))
         time = np.arange(start, start + 5_000)
         columns = (

@@ -21,7 +21,7 @@ from penstock.kernels import nearest as nearest_module
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.nearest import Ladder, ladder_order, nearest, useful
 from penstock.model import INF, MIN_TIME, Batch, Heartbeat
-from penstock.operators.asof_join import AsofJoinOperator
+from penstock.operators.asof_join import AsofJoinOperator, AsofJoinSpec
 from penstock.operators.base import Context
 from penstock.runs.state import MemoryStorage, State
 from tests import slices
@@ -77,7 +77,7 @@ def check(script: Script, operator: str, kind: str, keyed: bool = True) -> None:
     keys = (KEY,) if keyed else ()
 
     def make() -> AsofJoinOperator:
-        return AsofJoinOperator(TYPES, TYPES, keys, keys, AT, AT, operator, kind)
+        return AsofJoinSpec(TYPES, TYPES, keys, keys, AT, AT, operator, kind).build()
 
     def expected(time: int) -> list[tuple]:
         left, right = script.snapshot(0, time), script.snapshot(1, time)
@@ -136,7 +136,7 @@ def timed(draw: Any) -> Script:
 
 def check_timed(script: Script, operator: str, kind: str, lags: tuple) -> None:
     def make() -> AsofJoinOperator:
-        return AsofJoinOperator(TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, kind, *lags)
+        return AsofJoinSpec(TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, kind, *lags).build()
 
     def expected(time: int) -> list[tuple]:
         return answer(script.snapshot(0, time), script.snapshot(1, time), 2, operator, kind)
@@ -173,7 +173,9 @@ def beat(
 ) -> slices.Listener:
     """Send everything at once, then a heartbeat at 5, then the end."""
     lags = (lag, lag)
-    operation = AsofJoinOperator(TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, kind, *lags)
+    operation = AsofJoinSpec(
+        TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, kind, *lags
+    ).build()
     operation.open(Context(State(MemoryStorage())))
     listener = slices.Listener()
     for port, rows in enumerate((left, right)):
@@ -227,9 +229,9 @@ def stored(lags: tuple, life: int, operator: str = "ge", partner_life: int = INF
     state = State(MemoryStorage())
     sizes = []
     for batch in range(40):
-        operation = AsofJoinOperator(
+        operation = AsofJoinSpec(
             TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, "inner", *lags
-        )
+        ).build()
         operation.open(Context(state))
         times = np.repeat(np.arange(batch * 100, batch * 100 + 100), 2)
         for port, length in ((1, partner_life), (0, life)):
@@ -340,7 +342,7 @@ def test_useful_rows():
 
 def test_text_cannot_be_compared():
     with pytest.raises(InternalError, match="must compare numbers or times, got string"):
-        AsofJoinOperator(TYPES, TYPES, (), (), KEY, KEY)
+        AsofJoinSpec(TYPES, TYPES, (), (), KEY, KEY).build()
 
 
 def test_copies_on_the_left_each_have_a_partner_and_on_the_right_are_one():

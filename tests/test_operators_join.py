@@ -24,7 +24,7 @@ from penstock.kernels import layouts, pairs
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.operators.base import Context
-from penstock.operators.join import JoinOperator
+from penstock.operators.join import JoinOperator, JoinSpec
 from penstock.runs import side as side_module
 from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage
@@ -79,7 +79,7 @@ def batch_of(rows: list[Row]) -> Batch:
 
 
 def operator(script: Script) -> JoinOperator:
-    return JoinOperator(TYPES, TYPES, script.keys, script.keys, script.residual)
+    return JoinSpec(TYPES, TYPES, script.keys, script.keys, script.residual).build()
 
 
 def expected(script: Script, time: int) -> Counter[tuple]:
@@ -295,7 +295,7 @@ def slide(
     random = np.random.default_rng(7)
     for number in range(batches):
         state = State(storage, description)
-        joined = JoinOperator(TYPES, TYPES, (KEY,), (KEY,), None)
+        joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
         joined.open(Context(state, **context))
         said: list[Message] = []
         start = np.arange(number * rows, (number + 1) * rows)
@@ -353,7 +353,7 @@ def test_children_are_forgotten() -> None:
 def test_state_files_shrink(tmp_path) -> None:
     storage = SegmentStorage(str(tmp_path), "join", fsync=False)
     state = State(storage)
-    joined = JoinOperator(TYPES, TYPES, (KEY,), (KEY,), None)
+    joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
     joined.open(Context(state))
     columns = (pa.array([f"k{i}" for i in range(1000)]), pa.array(range(1000)))
     list(joined.receive(0, Batch.of(columns, np.arange(1000), np.arange(1000) + 10)))
@@ -375,7 +375,7 @@ def test_state_files_shrink(tmp_path) -> None:
 
 def test_rows_that_no_partner_can_reach_are_not_stored() -> None:
     state = State(MemoryStorage())
-    joined = JoinOperator(TYPES, TYPES, (KEY,), (KEY,), None)
+    joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
     joined.open(Context(state))
     table = Batch.of((pa.array(["a", "b"]), pa.array([1, 2])), [MIN_TIME, MIN_TIME])
     list(joined.receive(1, table))
@@ -393,7 +393,7 @@ def test_rows_that_no_partner_can_reach_are_not_stored() -> None:
 
 def test_table_rows_that_start_later_still_find_the_stream() -> None:
     state = State(MemoryStorage())
-    joined = JoinOperator(TYPES, TYPES, (KEY,), (KEY,), None)
+    joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
     joined.open(Context(state))
     list(joined.receive(1, Batch.of((pa.array(["a"]), pa.array([1])), [20])))
     list(joined.receive(1, Heartbeat(INF)))
@@ -404,7 +404,7 @@ def test_table_rows_that_start_later_still_find_the_stream() -> None:
 
 
 def test_results_of_one_pair_of_holders_share_a_child() -> None:
-    joined = JoinOperator(TYPES, TYPES, (KEY,), (KEY,), None)
+    joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
     joined.open(Context(State(MemoryStorage())))
     for port in (0, 1):
         columns = (pa.array(["a"] * 3), pa.array([1, 2, 3]))
@@ -426,7 +426,7 @@ def test_results_of_one_pair_of_holders_share_a_child() -> None:
 
 def test_a_run_is_dropped_when_the_holder_of_all_its_rows_is_told() -> None:
     state = State(MemoryStorage())
-    joined = JoinOperator(TYPES, TYPES, (KEY,), (KEY,), None)
+    joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
     joined.open(Context(state, merging=Merging("never")))
     columns = (pa.array(["a"] * 3), pa.array([1, 2, 3]))
     list(joined.receive(0, Batch.of(columns, [0, 1, 2], None, [7, 7, 7])))
@@ -442,7 +442,7 @@ def test_a_run_is_dropped_when_the_holder_of_all_its_rows_is_told() -> None:
 
 
 def test_a_result_that_is_over_needs_no_holder() -> None:
-    joined = JoinOperator(TYPES, TYPES, (KEY,), (KEY,), None)
+    joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
     joined.open(Context(State(MemoryStorage())))
     for port in (0, 1):
         rows = Batch.of((pa.array(["a"]), pa.array([1])), [0], [4], [7 + port])
@@ -465,9 +465,9 @@ def test_a_merge_takes_in_no_more_than_the_limit() -> None:
 
 def test_keys_must_have_the_same_types() -> None:
     with pytest.raises(InternalError, match="same types"):
-        JoinOperator(TYPES, TYPES, (KEY,), (Column(1, pa.int64()),), None)
+        JoinSpec(TYPES, TYPES, (KEY,), (Column(1, pa.int64()),), None).build()
     with pytest.raises(InternalError, match="same types"):
-        JoinOperator(TYPES, TYPES, (KEY,), (), None)
+        JoinSpec(TYPES, TYPES, (KEY,), (), None).build()
 
 
 @pytest.mark.parametrize("block", [1, 2, 5, 100])

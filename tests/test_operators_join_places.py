@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
 from penstock.kernels.join_orders import Anywhere, Band, Boxes, EqualBand, Near, Overlap, Place
-from penstock.operators.join import JoinOperator
+from penstock.operators.join import JoinOperator, JoinSpec
 from tests.slices import Script, check, crowd, scripts
 
 TYPES = (pa.float64(), pa.int64(), pa.int64(), pa.int64())
@@ -78,7 +78,7 @@ def check_class(name: str, script: Script) -> None:
     coordinates = [left(i) for i in at]
 
     def make() -> JoinOperator:
-        return JoinOperator(TYPES, TYPES, coordinates, coordinates, residual, place)
+        return JoinSpec(TYPES, TYPES, coordinates, coordinates, residual, place).build()
 
     def expected(time: int) -> list[tuple]:
         return [

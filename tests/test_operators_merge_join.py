@@ -23,8 +23,9 @@ from penstock.operators.base import Context
 from penstock.operators.merge_join import (
     Budget,
     MergeJoin,
-    ProgressiveMergeJoin,
-    TemporalMergeJoin,
+    MergeJoinSpec,
+    ProgressiveMergeJoinSpec,
+    TemporalMergeJoinSpec,
 )
 from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage
@@ -106,11 +107,11 @@ STRATEGIES = ("greedy", "maxfanin", "load", "always", "never")
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("kind", [TemporalMergeJoin, ProgressiveMergeJoin])
+@pytest.mark.parametrize("kind", [TemporalMergeJoinSpec, ProgressiveMergeJoinSpec])
 @given(script=scripts(2, 14), budget=BUDGETS, strategy=st.sampled_from(STRATEGIES))
 @settings(max_examples=25, deadline=None)
 def test_every_place_gives_all_pairs(
-    case: str, kind: type[MergeJoin], script: Script, budget: Budget, strategy: str
+    case: str, kind: type[MergeJoinSpec], script: Script, budget: Budget, strategy: str
 ) -> None:
     place, coordinates, residual, holds = CASES[case]
 
@@ -119,7 +120,7 @@ def test_every_place_gives_all_pairs(
         return (a + b for a, b in itertools.product(left, right) if holds(a, b))
 
     listener = run(
-        lambda: kind((TYPES, TYPES), (coordinates, coordinates), place, residual, budget),
+        lambda: kind((TYPES, TYPES), (coordinates, coordinates), place, residual, budget).build(),
         TYPES,
         script,
         Merging(strategy, 2),
@@ -140,7 +141,9 @@ def test_the_order_of_merging_changes_no_answer(
         return (a + b + c for a, b, c in rows if a[2] is not None and a[2] == b[2] == c[2])
 
     listener = run(
-        lambda: ProgressiveMergeJoin((TYPES,) * 3, ((K,),) * 3, Equal(), None, budget, order),
+        lambda: ProgressiveMergeJoinSpec(
+            (TYPES,) * 3, ((K,),) * 3, Equal(), None, budget, order
+        ).build(),
         TYPES,
         script,
         Merging("greedy", fan_in),
@@ -163,7 +166,7 @@ def test_four_inputs_meet_in_one_operator(script: Script, budget: Budget, strate
         return (sum(some, ()) for some in rows if meet(some))
 
     listener = run(
-        lambda: TemporalMergeJoin((TYPES,) * 4, ((X, Y),) * 4, Overlap(), None, budget),
+        lambda: TemporalMergeJoinSpec((TYPES,) * 4, ((X, Y),) * 4, Overlap(), None, budget).build(),
         TYPES,
         script,
         Merging(strategy, 3),
@@ -187,7 +190,7 @@ def test_edit_distance_stands_in_the_order_of_lengths(script: Script, budget: Bu
         )
 
     check(
-        lambda: TemporalMergeJoin((TYPES, TYPES), ((K,), (K,)), Edit(1), far, budget),
+        lambda: TemporalMergeJoinSpec((TYPES, TYPES), ((K,), (K,)), Edit(1), far, budget).build(),
         TYPES,
         script,
         expected,
@@ -221,16 +224,16 @@ def _drive(
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "maxfanin", "load"])
-@pytest.mark.parametrize("kind", [TemporalMergeJoin, ProgressiveMergeJoin])
+@pytest.mark.parametrize("kind", [TemporalMergeJoinSpec, ProgressiveMergeJoinSpec])
 @pytest.mark.parametrize("step", [500, 20_000])
 def test_a_window_larger_than_the_memory_stays_within_it(
-    step: int, kind: type[MergeJoin], strategy: str, tmp_path: Path
+    step: int, kind: type[MergeJoinSpec], strategy: str, tmp_path: Path
 ) -> None:
     rows, window, memory = 20_000, 8_000, 1 << 19
     sides = _stream(3, rows, window)
     state_bytes = 2 * window * (40 + 4 + 32)
     assert state_bytes > memory
-    operator = kind((TYPES, TYPES), ((X, X), (X, X)), Overlap())
+    operator = kind((TYPES, TYPES), ((X, X), (X, X)), Overlap()).build()
     with SegmentStorage(str(tmp_path), "run", fsync=False) as storage:
         state = State(storage)
         given = Config({"join.memory": memory})
@@ -242,7 +245,7 @@ def test_a_window_larger_than_the_memory_stays_within_it(
     partner = np.argsort(to_x(sides[1]))[to_x(sides[0])]
     expected = int((np.abs(partner - sides[0].start) < window).sum())
     assert count == expected
-    if kind is TemporalMergeJoin:
+    if kind is TemporalMergeJoinSpec:
         start = np.concatenate([p.start for p in parts])
         end = np.concatenate([p.end for p in parts])
         assert (np.lexsort((end, start)) == np.arange(len(start))).all(), "sorted by (start, end)"
@@ -252,14 +255,14 @@ def to_x(side: Batch) -> np.ndarray:
     return side.columns[0].to_numpy()
 
 
-@pytest.mark.parametrize("kind", [TemporalMergeJoin, ProgressiveMergeJoin])
-def test_state_survives_in_manifests(kind: type[MergeJoin], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [TemporalMergeJoinSpec, ProgressiveMergeJoinSpec])
+def test_state_survives_in_manifests(kind: type[MergeJoinSpec], tmp_path: Path) -> None:
     rows = 3000
     sides = _stream(5, rows, 500)
     described: dict[str, Any] = {}
     found = 0
     for batch, first in enumerate(range(0, rows, 250)):
-        operator = kind((TYPES, TYPES), ((X, Y), (X, Y)), Overlap(), None)
+        operator = kind((TYPES, TYPES), ((X, Y), (X, Y)), Overlap(), None).build()
         with SegmentStorage(str(tmp_path), f"{batch}", fsync=False) as storage:
             state = State(storage, json.loads(json.dumps(described)))
             given = Config({"join.memory": 1 << 16})
@@ -271,14 +274,14 @@ def test_state_survives_in_manifests(kind: type[MergeJoin], tmp_path: Path) -> N
                     found += sum(len(m) for m in answers if isinstance(m, Batch))
             operator.close()
         described = state.describe()
-    whole = kind((TYPES, TYPES), ((X, Y), (X, Y)), Overlap(), None)
+    whole = kind((TYPES, TYPES), ((X, Y), (X, Y)), Overlap(), None).build()
     whole.open(Context(State(MemoryStorage())))
     assert found == _drive(whole, sides, rows, None)[0] > 0
     assert not described["runs"], "at the end of time nothing is kept"
 
 
 def test_rows_with_holders_are_refused() -> None:
-    operator = TemporalMergeJoin((TYPES, TYPES), ((K,), (K,)), Equal())
+    operator = TemporalMergeJoinSpec((TYPES, TYPES), ((K,), (K,)), Equal()).build()
     operator.open(Context(State(MemoryStorage())))
     row = Batch.of([pa.array([1]), pa.array([1]), pa.array(["a"])], [1], [5], [7])
     with pytest.raises(InternalError, match="without holders"):
@@ -289,15 +292,15 @@ def test_rows_with_holders_are_refused() -> None:
 
 def test_a_band_joins_two_inputs() -> None:
     with pytest.raises(InternalError, match="two inputs"):
-        TemporalMergeJoin((TYPES,) * 3, ((X,),) * 3, Band(0, 1))
+        TemporalMergeJoinSpec((TYPES,) * 3, ((X,),) * 3, Band(0, 1)).build()
 
 
 def test_expired_rows_are_thrown_away_while_writing(tmp_path: Path) -> None:
     sides = _stream(9, 20_000, 1000)
     sizes = []
-    operator = TemporalMergeJoin(
+    operator = TemporalMergeJoinSpec(
         (TYPES, TYPES), ((X, Y), (X, Y)), Overlap(), None, Budget(1 << 16, 1 << 16, 1 << 20)
-    )
+    ).build()
     with SegmentStorage(str(tmp_path), "run", fsync=False) as storage:
         state = State(storage)
         operator.open(Context(state, merging=Merging("maxfanin", 4)))

@@ -19,7 +19,7 @@ from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.operators.base import Context
-from penstock.operators.multi_join import MultiJoinOperator
+from penstock.operators.multi_join import MultiJoinOperator, MultiJoinSpec
 from penstock.runs import tuples
 from penstock.runs.state import MemoryStorage, State
 from tests import slices
@@ -131,7 +131,7 @@ class Case:
             rows = (script.snapshot(port, time) for port in range(self.ports))
             return [sum(t, ()) for t in itertools.product(*rows) if self.holds(t)]
 
-        check(lambda: kind(*self.arguments), TYPES, script, expected)
+        check(lambda: kind(MultiJoinSpec(*self.arguments)), TYPES, script, expected)
 
 
 def equal(ports: int) -> Case:
@@ -282,7 +282,7 @@ def stream(
 def linked(kind: type[MultiJoinOperator]) -> MultiJoinOperator:
     """Equal keys of three inputs; the second and third are linked by a number too."""
     conditions = [(call("eq", column(1, 1), column(2, 1)), (1, 2))]
-    return kind([TYPES] * 3, [[own(0)]] * 3, conditions, range(3 * WIDTH))
+    return kind(MultiJoinSpec([TYPES] * 3, [[own(0)]] * 3, conditions, range(3 * WIDTH)))
 
 
 class Plain(MultiJoinOperator):
@@ -346,7 +346,7 @@ def test_measurements_survive_in_plain_numbers():
         return [(f"{i % 7}", i, i) for i in range(20)]
 
     for state, _ in stream(
-        lambda: MultiJoinOperator([TYPES] * 3, [[own(0)]] * 3, [], [0]), 3, rows
+        lambda: MultiJoinSpec([TYPES] * 3, [[own(0)]] * 3, [], [0]).build(), 3, rows
     ):
         assert all(isinstance(v, int) for v in state.numbers.values())
         assert any(name.startswith("fan.1.1.") for name in state.numbers)
@@ -355,7 +355,7 @@ def test_measurements_survive_in_plain_numbers():
 def test_rows_that_no_partner_can_reach_are_not_stored():
     """Two tables and a stream: the stream leaves no state."""
     state = State(MemoryStorage())
-    joined = MultiJoinOperator([TYPES] * 3, [[own(0)]] * 3, [], [1, 4, 7])
+    joined = MultiJoinSpec([TYPES] * 3, [[own(0)]] * 3, [], [1, 4, 7]).build()
     joined.open(Context(state))
     for port in (1, 2):
         columns = [pa.array(["a", "b"]), pa.array([1, 2]), pa.array([3, 4])]
@@ -374,7 +374,7 @@ def test_rows_that_no_partner_can_reach_are_not_stored():
 def test_the_end_of_time_leaves_no_state():
     script = crowd(row, 3, seed=5)
     state = State(MemoryStorage())
-    joined = Restless(*equal(3).arguments)
+    joined = Restless(MultiJoinSpec(*equal(3).arguments))
     joined.open(Context(state))
     for beat in (10, 20, INF):
         for port, some in enumerate(script.ports):
@@ -433,4 +433,4 @@ def test_a_pair_dies_with_its_holder(reopened):
 
 def test_inputs_must_have_the_same_number_of_coordinates():
     with pytest.raises(InternalError, match="same number of coordinates"):
-        MultiJoinOperator([TYPES] * 3, [[own(0)], [own(0)], []], [], [0])
+        MultiJoinSpec([TYPES] * 3, [[own(0)], [own(0)], []], [], [0]).build()

@@ -18,9 +18,9 @@ from penstock.kernels import counts, sweep
 from penstock.kernels.counts import group_codes, key_codes, order_events
 from penstock.kernels.keys import Keys
 from penstock.model import INF, MIN_TIME
-from penstock.operators.distinct import DistinctOperator
-from penstock.operators.set_operation import SetOperator
-from penstock.operators.top_k import TopKOperator
+from penstock.operators.distinct import DistinctSpec
+from penstock.operators.set_operation import SetSpec
+from penstock.operators.top_k import TopKSpec
 from tests.slices import Row, Script, bag, check, crowd, run, scripts
 
 TYPES = (pa.string(), pa.float64())
@@ -34,7 +34,7 @@ several = st.tuples(
 @given(scripts(few))
 def test_distinct(script: Script) -> None:
     check(
-        lambda: DistinctOperator(TYPES),
+        lambda: DistinctSpec(TYPES).build(),
         TYPES,
         script,
         lambda time: bag(script.snapshot(0, time)).keys(),
@@ -52,7 +52,7 @@ def combined(kind: str, keep: bool, left: Counter, right: Counter) -> Counter:
 @given(scripts(few, ports=2), st.sampled_from(["intersect", "except"]), st.booleans())
 def test_set_operations(script: Script, kind: str, keep: bool) -> None:
     check(
-        lambda: SetOperator(TYPES, kind, keep),
+        lambda: SetSpec(TYPES, kind, keep).build(),
         TYPES,
         script,
         lambda time: combined(
@@ -67,7 +67,7 @@ def test_crowds_of_copies(seed: int, kind: str) -> None:
     script = crowd(lambda c: (c.choice("abc"), float(c.randrange(2))), 2, seed)
     for keep in (False, True):
         check(
-            lambda keep=keep: SetOperator(TYPES, kind, keep),
+            lambda keep=keep: SetSpec(TYPES, kind, keep).build(),
             TYPES,
             script,
             lambda time, keep=keep: combined(
@@ -81,7 +81,7 @@ def test_the_first_of_a_crowd(seed: int) -> None:
     script = crowd(lambda c: (c.choice("abc"), float(c.randrange(50))), 1, seed)
     order, limit = ORDERS[seed % len(ORDERS)], 1 + 4 * seed
     check(
-        lambda: TopKOperator(TYPES, order, limit),
+        lambda: TopKSpec(TYPES, order, limit).build(),
         TYPES,
         script,
         lambda time: first_rows(script.snapshot(0, time), order, limit),
@@ -93,7 +93,7 @@ def test_copies_die_in_the_order_of_birth() -> None:
     right = [Row(("a", 0.0), t, t + 3) for t in (10, 11, 12)]
     for seed in range(8):
         script = Script([rows, right], seed=seed)
-        listener = run(lambda: SetOperator(TYPES, "except", True), TYPES, script)
+        listener = run(lambda: SetSpec(TYPES, "except", True).build(), TYPES, script)
         lives = sorted(
             (r.start, min(r.end, listener.told.get(r.holder, INF))) for r in listener.rows
         )
@@ -103,7 +103,7 @@ def test_copies_die_in_the_order_of_birth() -> None:
 
 def test_a_set_operation_is_known() -> None:
     with pytest.raises(NotSupportedError, match="'intersect' or 'except'"):
-        SetOperator(TYPES, "union", True)
+        SetSpec(TYPES, "union", True).build()
 
 
 ORDERS = [
@@ -137,7 +137,7 @@ def first_rows(rows: list[tuple], order: tuple, limit: int) -> list[tuple]:
 @given(scripts(several), st.sampled_from(ORDERS), st.integers(0, 4))
 def test_top_k(script: Script, order: tuple, limit: int) -> None:
     check(
-        lambda: TopKOperator(TYPES, order, limit),
+        lambda: TopKSpec(TYPES, order, limit).build(),
         TYPES,
         script,
         lambda time: first_rows(script.snapshot(0, time), order, limit),
@@ -241,7 +241,7 @@ def test_operators_survive_keys_that_share_a_lane() -> None:
     script = Script([rows], seed=3)
     with patch.object(counts, "hash_columns", weak):
         check(
-            lambda: DistinctOperator(TYPES),
+            lambda: DistinctSpec(TYPES).build(),
             TYPES,
             script,
             lambda time: bag(script.snapshot(0, time)).keys(),

@@ -19,11 +19,11 @@ from penstock.kernels.changes import cancel, shared_times
 from penstock.kernels.keys import hash_columns
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.operators.base import Context, Operator
-from penstock.operators.filter import FilterOperator
-from penstock.operators.output import OutputOperator
-from penstock.operators.project import ProjectOperator
-from penstock.operators.to_stream import ToStreamOperator
-from penstock.operators.union import UnionOperator
+from penstock.operators.filter import FilterSpec
+from penstock.operators.output import OutputOperator, OutputSpec
+from penstock.operators.project import ProjectSpec
+from penstock.operators.to_stream import ToStreamSpec
+from penstock.operators.union import UnionSpec
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
 
@@ -155,8 +155,8 @@ def test_istream_and_dstream(relation: tuple[list[Life], list[Cut]], merging: Me
         now, before = snapshot(lives, t), snapshot(lives, t - 1)
         born.update({(v, t): n for v, n in (now - before).items()})
         died.update({(v, t): n for v, n in (before - now).items()})
-    assert elements(lambda: ToStreamOperator(TYPES, "istream", ()), cuts, merging) == born
-    assert elements(lambda: ToStreamOperator(TYPES, "dstream", ()), cuts, merging) == died
+    assert elements(lambda: ToStreamSpec(TYPES, "istream", ()).build(), cuts, merging) == born
+    assert elements(lambda: ToStreamSpec(TYPES, "dstream", ()).build(), cuts, merging) == died
 
 
 def last_change(lives: list[Life]) -> int:
@@ -185,13 +185,13 @@ def test_rstream(
             shown = now != snapshot(lives, t - 1)
         if shown:
             wanted.update({(v, t): n for v, n in now.items()})
-    got = elements(lambda: ToStreamOperator(TYPES, "rstream", tuple(pulses)), cuts, merging)
+    got = elements(lambda: ToStreamSpec(TYPES, "rstream", tuple(pulses)).build(), cuts, merging)
     assert got == wanted
 
 
 def test_rstream_blocks_and_long_gaps() -> None:
     """Pulses at which nothing is alive cost nothing, and no output batch exceeds a block."""
-    operator = ToStreamOperator(TYPES, "rstream", ((1, 0),))
+    operator = ToStreamSpec(TYPES, "rstream", ((1, 0),)).build()
     operator.open(Context(State(MemoryStorage()), block=4))
     rows = [(VALUES[0], 0, 10, 0), (VALUES[3], 10**15, 10**15 + 5, 0)]
     assert list(operator.receive(0, batch_of(rows))) == []
@@ -202,7 +202,7 @@ def test_rstream_blocks_and_long_gaps() -> None:
 
 def test_rstream_of_rows_that_are_valid_since_ever() -> None:
     """Pulses begin with the first finite start."""
-    operator = ToStreamOperator(TYPES, "rstream", ((2, 0),))
+    operator = ToStreamSpec(TYPES, "rstream", ((2, 0),)).build()
     operator.open(Context(State(MemoryStorage())))
     list(operator.receive(0, batch_of([(VALUES[0], MIN_TIME, INF, 0)])))
     assert list(operator.receive(0, Heartbeat(-5))) == [Heartbeat(-5)]
@@ -219,7 +219,7 @@ def test_rstream_of_rows_that_are_valid_since_ever() -> None:
 def test_output_intervals(relation: tuple[list[Life], list[Cut]], merging: Merging) -> None:
     lives, cuts = relation
     got: Counter[Life] = Counter()
-    for _, out, beat in run(lambda: OutputOperator(TYPES, "intervals"), cuts, merging):
+    for _, out, beat in run(lambda: OutputSpec(TYPES, "intervals").build(), cuts, merging):
         assert (out.start < beat).all()
         got.update(zip(values_of(out), out.start.tolist(), out.end.tolist(), strict=True))
     assert got == Counter(lives)
@@ -230,7 +230,7 @@ def test_output_intervals(relation: tuple[list[Life], list[Cut]], merging: Mergi
 def test_output_log(relation: tuple[list[Life], list[Cut]], merging: Merging) -> None:
     lives, cuts = relation
     got: Counter[tuple[Value, int]] = Counter()
-    for _, out, beat in run(lambda: OutputOperator(TYPES, "log"), cuts, merging):
+    for _, out, beat in run(lambda: OutputSpec(TYPES, "log").build(), cuts, merging):
         assert (out.start < beat).all()
         assert out.columns[-1].type == pa.int8()
         assert len(out)
@@ -254,7 +254,7 @@ def test_output_view(relation: tuple[list[Life], list[Cut]], now: int, merging: 
         operator, before = None, views
         views, shown = 0, Counter()
         for operator, out, beat in run(
-            lambda: OutputOperator(TYPES, "view"), cuts[:upto], merging, now
+            lambda: OutputSpec(TYPES, "view").build(), cuts[:upto], merging, now
         ):
             shown = Counter(values_of(out))
             views += 1
@@ -269,7 +269,7 @@ def test_view_is_shown_whenever_its_instant_moves() -> None:
     state = State(MemoryStorage())
     seen = []
     for now, beat in ((4, 5), (7, 8), (7, 9), (9, 20), (25, 26)):
-        operator = OutputOperator(TYPES, "view")
+        operator = OutputSpec(TYPES, "view").build()
         operator.open(Context(state, now=now))
         if beat == 5:
             list(operator.receive(0, batch_of([(VALUES[0], 1, 12, 0)])))
@@ -286,15 +286,15 @@ def test_output_stream(times: list[int], beats: list[int]) -> None:
     rows: list[Message] = [batch_of([(VALUES[0], t, INF, 0)]) for t in times]
     cuts: list[Cut] = [([], b) for b in sorted(beats)] + [([], INF)]
     cuts[0] = (rows, cuts[0][1])
-    got = elements(lambda: OutputOperator(TYPES, "stream"), cuts, Merging())
+    got = elements(lambda: OutputSpec(TYPES, "stream").build(), cuts, Merging())
     assert got == Counter((VALUES[0], t) for t in times)
 
 
 def test_unknown_modes_are_our_fault() -> None:
     with pytest.raises(InternalError, match="one of stream"):
-        OutputOperator(TYPES, "file")
+        OutputSpec(TYPES, "file").build()
     with pytest.raises(InternalError, match="istream, dstream or rstream"):
-        ToStreamOperator(TYPES, "xstream", ())
+        ToStreamSpec(TYPES, "xstream", ()).build()
 
 
 def test_union_remembers_heartbeats() -> None:
@@ -303,7 +303,7 @@ def test_union_remembers_heartbeats() -> None:
     ends = Ends(np.array([1]), np.array([9]))
 
     def feed(*messages: tuple[int, Message]) -> list[Message]:
-        operator = UnionOperator(2)
+        operator = UnionSpec(2).build()
         operator.open(Context(state))
         out = [o for port, message in messages for o in operator.receive(port, message)]
         operator.close()
@@ -323,7 +323,7 @@ def test_filter_and_project_pass_everything_else() -> None:
     rows = Batch.of(
         (pa.array([1, 2, 3, 4]), keep), [5, 6, 7, 8], [9, 9, 9, 10], [0, 1, 2, 3], seq=[3, 2, 1, 0]
     )
-    operator: Operator = FilterOperator(Column(1, pa.bool_()))
+    operator: Operator = FilterSpec(Column(1, pa.bool_())).build()
     operator.open(Context(State(MemoryStorage())))
     (out,) = operator.receive(0, rows)
     assert isinstance(out, Batch)
@@ -334,9 +334,9 @@ def test_filter_and_project_pass_everything_else() -> None:
     others: list[Message] = [Ends(np.array([1]), np.array([9])), Heartbeat(4)]
     for message in others:
         assert list(operator.receive(0, message)) == [message]
-    operator = ProjectOperator(
+    operator = ProjectSpec(
         (Column(1, pa.bool_()), Column(0, pa.int64()), Column(0, pa.int64()))
-    )
+    ).build()
     operator.open(Context(State(MemoryStorage())))
     (out,) = operator.receive(0, rows)
     assert isinstance(out, Batch)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from penstock.model import INF, Batch, Ends, Heartbeat, Message
 from penstock.operators import unmatched
 from penstock.operators.base import Context
-from penstock.operators.row_numbers import TagOperator
-from penstock.operators.unmatched import UnmatchedOperator
+from penstock.operators.row_numbers import TagSpec
+from penstock.operators.unmatched import UnmatchedOperator, UnmatchedSpec
 from penstock.runs.state import MemoryStorage, State
 from tests.slices import LAST, Row, Script, check, run
 
@@ -95,7 +95,7 @@ def test_nothing_is_left_of_dead_rows() -> None:
     storage = MemoryStorage()
     state = State(storage)
     for beat in (*range(0, 40, 2), 60, 61, INF):
-        operator = UnmatchedOperator(TYPES[:1])
+        operator = UnmatchedSpec(TYPES[:1]).build()
         operator.open(Context(state))
         if beat < 40:
             rows = Batch.of([pa.array(["a"]), pa.array([1000 + beat])], [beat - 1], [beat + 9])
@@ -127,7 +127,7 @@ def test_numbers_are_never_given_twice() -> None:
     state = State(storage)
     given_: list[int] = []
     for shard in (0, 0, 1):
-        operator = TagOperator()
+        operator = TagSpec().build()
         if shard:
             state = State(storage)
         operator.open(Context(state, node=5, shard=shard))

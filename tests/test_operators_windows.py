@@ -25,9 +25,9 @@ from penstock.kernels.order import (
 )
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat
 from penstock.operators.base import Context, Operator
-from penstock.operators.row_window import RowWindowOperator
-from penstock.operators.session_window import SessionWindowOperator
-from penstock.operators.time_window import TimeWindowOperator, stamp
+from penstock.operators.row_window import RowWindowSpec
+from penstock.operators.session_window import SessionWindowSpec
+from penstock.operators.time_window import TimeWindowSpec, stamp
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
 from penstock.windows import WindowSpec
@@ -191,7 +191,7 @@ def test_row_window(
         partition_by=(0,) if partitioned else (),
         origin=origin,
     )
-    got = run(lambda: RowWindowOperator(TYPES, spec), feed(cuts, raw), beats, merging)
+    got = run(lambda: RowWindowSpec(TYPES, spec).build(), feed(cuts, raw), beats, merging)
     groups = by_group(in_order(cuts, raw, origin), partitioned)
     assert Counter(got) == Counter(expect_rows(groups, n, m, bound))
 
@@ -204,7 +204,7 @@ def test_row_window_keeps_little() -> None:
     told = 0
     first = Context(State(MemoryStorage())).new_holders(1)[0]
     for i in range(300):
-        operator = RowWindowOperator((pa.int64(),), spec)
+        operator = RowWindowSpec((pa.int64(),), spec).build()
         operator.open(Context(state))
         time = np.arange(i * 1000, (i + 1) * 1000)
         list(operator.receive(0, Batch.of((pa.array(time),), time, seq=time)))
@@ -234,7 +234,7 @@ def test_row_window_of_many_groups() -> None:
         at = to
     got = {
         v[1]: (s, e)
-        for v, s, e in run(lambda: RowWindowOperator(TYPES, spec), cuts, beats, Merging())
+        for v, s, e in run(lambda: RowWindowSpec(TYPES, spec).build(), cuts, beats, Merging())
     }
     for g in range(500):
         mine = np.flatnonzero(group == g)
@@ -247,7 +247,7 @@ def test_row_window_of_many_groups() -> None:
 
 def test_row_window_refuses_two_slides() -> None:
     with pytest.raises(NotSupportedError, match="slide by rows or by time"):
-        RowWindowOperator(TYPES, WindowSpec(rows=3, range=4, slide=2))
+        RowWindowSpec(TYPES, WindowSpec(rows=3, range=4, slide=2)).build()
 
 
 @settings(max_examples=120, deadline=None)
@@ -269,7 +269,7 @@ def test_session_window(
 ) -> None:
     cuts, beats = stream
     spec = WindowSpec(session=gap, partition_by=(0,) if partitioned else (), origin=origin)
-    got = run(lambda: SessionWindowOperator(TYPES, spec), feed(cuts, raw), beats, merging)
+    got = run(lambda: SessionWindowSpec(TYPES, spec).build(), feed(cuts, raw), beats, merging)
     groups = by_group(in_order(cuts, raw, origin), partitioned)
     assert Counter(got) == Counter(expect_sessions(groups, gap))
 
@@ -277,7 +277,7 @@ def test_session_window(
 def test_session_ends_without_new_rows() -> None:
     """A silent group's session is told when the heartbeat passes its end, not before."""
     spec = WindowSpec(session=5, partition_by=(0,))
-    operator = SessionWindowOperator(TYPES, spec)
+    operator = SessionWindowSpec(TYPES, spec).build()
     operator.open(Context(State(MemoryStorage())))
     list(operator.receive(0, batch_of([(1, "a", 0), (3, "a", 1)], [0, 1])))
     rows, beat = list(operator.receive(0, Heartbeat(5)))
@@ -341,7 +341,7 @@ def time_specs(draw: Any) -> WindowSpec:
 @given(spec=time_specs(), times=st.lists(st.integers(-40, 40), max_size=30))
 def test_time_window(spec: WindowSpec, times: list[int]) -> None:
     cut = [(t, "a", i) for i, t in enumerate(times)]
-    got = run(lambda: TimeWindowOperator(spec), feed([cut], True), [INF], Merging())
+    got = run(lambda: TimeWindowSpec(spec).build(), feed([cut], True), [INF], Merging())
     wanted = [((g, v), brute_time(t, spec)) for t, g, v in cut]
     assert Counter(got) == Counter((v, *when) for v, when in wanted if when is not None)
 
@@ -361,7 +361,7 @@ def test_sliding_time_window_exhaustively(origin: int | None) -> None:
 
 
 def test_time_window_worked_example_and_passing_on() -> None:
-    operator = TimeWindowOperator(WindowSpec(range=10, slide=4))
+    operator = TimeWindowSpec(WindowSpec(range=10, slide=4)).build()
     (rows,) = operator.receive(0, batch_of([(5, "a", 0)], [0]))
     assert isinstance(rows, Batch)
     assert (rows.start.tolist(), rows.end.tolist(), rows.seq) == ([8], [16], None)
@@ -381,7 +381,7 @@ def test_time_window_worked_example_and_passing_on() -> None:
     ],
 )
 def test_time_window_near_the_end_of_time(spec: WindowSpec) -> None:
-    operator = TimeWindowOperator(spec)
+    operator = TimeWindowSpec(spec).build()
     for out in operator.receive(0, batch_of([(INF - 1, "a", 0), (INF - 50, "a", 1)], [0, 1])):
         assert isinstance(out, Batch)
         assert (out.start < out.end).all()

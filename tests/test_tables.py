@@ -19,7 +19,7 @@ from penstock.expr.nodes import Column
 from penstock.model import INF, MIN_TIME, Batch, Heartbeat
 from penstock.operators import join as join_module
 from penstock.operators.base import Context
-from penstock.operators.join import JoinOperator
+from penstock.operators.join import JoinSpec
 from penstock.reference import Inputs, accept
 from penstock.runs import mappings
 from penstock.runs.segments import SegmentStorage, forget_deleted, read_segment
@@ -199,7 +199,7 @@ def test_a_table_that_has_come_leaves_no_rows_of_the_stream() -> None:
     storage, description, kept = MemoryStorage(), None, []
     for beat in (10, 30):
         state = State(storage, description)
-        joined = JoinOperator(kinds, kinds, (Column(0, STRING),), (Column(0, STRING),), None)
+        joined = JoinSpec(kinds, kinds, (Column(0, STRING),), (Column(0, STRING),), None).build()
         joined.open(Context(state, tables=frozenset({1})))
         if beat == 10:
             table = Batch.of((pa.array(["a", "a"]), pa.array([1, 2])), [MIN_TIME, 20])

@@ -42,7 +42,7 @@ from penstock.bench.virtual import (
 from penstock.expr.nodes import Column
 from penstock.kernels.join_orders import Overlap
 from penstock.model import INF, Batch, Heartbeat
-from penstock.operators.merge_join import Budget, ProgressiveMergeJoin, TemporalMergeJoin
+from penstock.operators.merge_join import Budget, ProgressiveMergeJoinSpec, TemporalMergeJoin
 
 PERIOD_MS = 20_000
 GAPS_MS = (1, 10)
@@ -253,9 +253,9 @@ def early_results(streams: Streams, order: str, tick: Tick) -> Early:
     memory = 2 * streams.rows * 32 // PMJ_FAMILIES
     ends = (Column(0, F64), Column(1, F64))
     budget = Budget(memory, memory, memory)
-    operator = ProgressiveMergeJoin(
+    operator = ProgressiveMergeJoinSpec(
         (INTERVAL, INTERVAL), (ends, ends), Overlap(), None, budget, order
-    )
+    ).build()
     found = Early(order)
     rows = streams.rows
     step = max(1, rows // (8 * PMJ_FAMILIES))

@@ -21,7 +21,7 @@ from penstock.expr.nodes import Case, Column, Expr
 from penstock.kernels.join_orders import Overlap
 from penstock.model import INF, Batch, Heartbeat, Message
 from penstock.operators.base import Context
-from penstock.operators.merge_join import Budget, MergeJoin, TemporalMergeJoin
+from penstock.operators.merge_join import Budget, MergeJoin, TemporalMergeJoinSpec
 from penstock.runs.merging import Merging
 from penstock.runs.paged import Work
 from penstock.runs.segments import SegmentStorage
@@ -134,7 +134,7 @@ def four_way(memory: int, results: int) -> list[MergeJoin]:
     """One operator for four streams."""
     ends = (Column(0, F64), Column(1, F64))
     budget = Budget(memory, memory, results)
-    return [TemporalMergeJoin((INTERVAL,) * 4, (ends,) * 4, Overlap(), None, budget)]
+    return [TemporalMergeJoinSpec((INTERVAL,) * 4, (ends,) * 4, Overlap(), None, budget).build()]
 
 
 def cascade(memory: int, results: int) -> list[MergeJoin]:
@@ -147,7 +147,9 @@ def cascade(memory: int, results: int) -> list[MergeJoin]:
         highs = [Column(2 * i + 1, F64) for i in range(joined)]
         left = (_extreme("ge", lows), _extreme("le", highs))
         types = (INTERVAL * joined, INTERVAL)
-        operators.append(TemporalMergeJoin(types, (left, right), Overlap(), None, budget))
+        operators.append(
+            TemporalMergeJoinSpec(types, (left, right), Overlap(), None, budget).build()
+        )
     return operators
 
 

@@ -42,6 +42,7 @@ from penstock.kernels.sweep import NONE, ordered, ordered_type, range_minimum, r
 from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.extremes import Extremes
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
@@ -92,27 +93,36 @@ class _Work:
         return sums
 
 
+@dataclass(frozen=True)
+class AggregateSpec(Spec):
+    """Aggregate per group of equal ``keys``; with ``panes``, rows of equal validity together."""
+
+    types: Sequence[pa.DataType]
+    keys: tuple[Expr, ...]
+    aggregates: tuple[AggregateCall, ...]
+    panes: bool
+
+    key = "aggregate/1"
+
+    def build(self) -> AggregateOperator:
+        return AggregateOperator(self)
+
+
 class AggregateOperator(SlicedOperator):
     """Aggregates per group; with no keys, the global aggregate, which must run in one shard."""
 
     reads_deaths = True
 
-    def __init__(
-        self,
-        types: Sequence[pa.DataType],
-        keys: tuple[Expr, ...],
-        aggregates: tuple[AggregateCall, ...],
-        panes: bool,
-    ) -> None:
-        super().__init__([types])
-        self._keys = keys
-        self._aggregates = aggregates
+    def __init__(self, spec: AggregateSpec) -> None:
+        super().__init__([spec.types])
+        self._keys = spec.keys
+        self._aggregates = spec.aggregates
         self._arguments: list[Expr] = []
         self._measures: list[Measure] = []
         self._measure_of = [
-            None if a.arg is None else self._require(a.name, a.arg) for a in aggregates
+            None if a.arg is None else self._require(a.name, a.arg) for a in spec.aggregates
         ]
-        self._panes = panes and not any(m.distinct for m in self._measures)
+        self._panes = spec.panes and not any(m.distinct for m in self._measures)
         self._extreme = any(m.directions for m in self._measures)
         self._row_types = self._layout_rows()
         self._group_types = self._layout_groups()

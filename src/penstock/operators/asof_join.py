@@ -45,6 +45,7 @@ from penstock.kernels.sweep import ordered, ordered_type
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, one_array, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.asof_side import AsofPiece, AsofSide
 
 _NOBODY = -1
@@ -112,37 +113,46 @@ class _Left:
 _STORED = ("partner", "partner_end", "partner_holder", "shown", "shown_until")
 
 
-class AsofJoinOperator(SlicedOperator):
-    """Joins port 0 (left) with the nearest row of port 1 (right).
+@dataclass(frozen=True)
+class AsofJoinSpec(Spec):
+    """Join each left row with the nearest right row.
 
     Keys and compared expressions are over the columns of their side.  ``operator`` is ge, gt, le or
     lt, ``kind`` inner or left.  ``left_lag`` and ``right_lag``: the compared value of a row is at
     least its start minus the lag; None promises nothing.
     """
 
-    def __init__(
-        self,
-        left_types: Sequence[pa.DataType],
-        right_types: Sequence[pa.DataType],
-        left_keys: Sequence[Expr],
-        right_keys: Sequence[Expr],
-        left_at: Expr,
-        right_at: Expr,
-        operator: str = "ge",
-        kind: str = "inner",
-        left_lag: int | None = None,
-        right_lag: int | None = None,
-    ) -> None:
-        super().__init__((left_types, right_types))
-        for side in (left_at, right_at):
+    left_types: Sequence[pa.DataType]
+    right_types: Sequence[pa.DataType]
+    left_keys: Sequence[Expr]
+    right_keys: Sequence[Expr]
+    left_at: Expr
+    right_at: Expr
+    operator: str = "ge"
+    kind: str = "inner"
+    left_lag: int | None = None
+    right_lag: int | None = None
+
+    key = "asof join/1"
+
+    def build(self) -> AsofJoinOperator:
+        return AsofJoinOperator(self)
+
+
+class AsofJoinOperator(SlicedOperator):
+    """Joins port 0 (left) with the nearest row of port 1 (right)."""
+
+    def __init__(self, spec: AsofJoinSpec) -> None:
+        super().__init__((spec.left_types, spec.right_types))
+        for side in (spec.left_at, spec.right_at):
             if ordered_type(side.type) != pa.int64():
                 raise InternalError(f"an ASOF join must compare numbers or times, got {side.type}")
-        self._keys = (tuple(left_keys), tuple(right_keys))
-        self._at = (left_at, right_at)
-        self._latest = operator in ("ge", "gt")
-        self._strict = operator in ("gt", "lt")
-        self._keeps_all = kind == "left"
-        self._lags = (left_lag, right_lag)
+        self._keys = (tuple(spec.left_keys), tuple(spec.right_keys))
+        self._at = (spec.left_at, spec.right_at)
+        self._latest = spec.operator in ("ge", "gt")
+        self._strict = spec.operator in ("gt", "lt")
+        self._keeps_all = spec.kind == "left"
+        self._lags = (spec.left_lag, spec.right_lag)
 
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging

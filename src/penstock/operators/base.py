@@ -80,16 +80,10 @@ class Context:
 class Operator(ABC):
     """What a fragment runs: it is opened, receives messages on its ports, and is closed.
 
-    ``rowwise``: a row in, at most one row out, with the same validity.  ``holders`` says whether
-    the operator ``makes`` holders of its own, ``passes`` those of its inputs on, makes them only
-    where an input has them (``combines``), or has ``none`` on its rows.  ``ends_rows``: it decides
-    when its rows end; with negative tuples, an operator behind it must number its rows anew.
+    What planners must know of it beforehand stands in its `penstock.operators.spec.Spec`.
     """
 
     ports: int = 1
-    rowwise: bool = False
-    holders: str = "makes"
-    ends_rows: bool = True
 
     def open(self, context: Context) -> None:
         """Start a micro-batch. The default keeps the context."""

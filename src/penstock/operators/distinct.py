@@ -7,6 +7,7 @@ the count returns to it.  Values are compared by the hash of all columns; nulls 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,20 @@ import pyarrow as pa
 from penstock.model import I64, Batch, Ends
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.value_counts import Bags
+
+
+@dataclass(frozen=True)
+class DistinctSpec(Spec):
+    """Take each value of a snapshot once."""
+
+    types: Sequence[pa.DataType]
+
+    key = "distinct/1"
+
+    def build(self) -> DistinctOperator:
+        return DistinctOperator(self)
 
 
 class DistinctOperator(SlicedOperator):
@@ -22,8 +36,8 @@ class DistinctOperator(SlicedOperator):
 
     reads_deaths = True
 
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
-        super().__init__([types])
+    def __init__(self, spec: DistinctSpec) -> None:
+        super().__init__([spec.types])
 
     def load(self) -> None:
         self._bags = Bags(

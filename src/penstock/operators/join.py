@@ -38,6 +38,7 @@ stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +53,7 @@ from penstock.kernels.sorting import order_of_numbers
 from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array
 from penstock.operators.base import SlicedOperator, with_keys
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
@@ -68,8 +70,9 @@ _TABLE_RUN = 4
 """How many runs of a table fit into a join's memory: sorting one needs more than its own size."""
 
 
-class JoinOperator(SlicedOperator):
-    """Joins port 0 (left) with port 1 (right) on a place and a residual predicate.
+@dataclass(frozen=True)
+class JoinSpec(Spec):
+    """Join two inputs on a place and a residual predicate.
 
     ``left_keys`` are over the left columns, ``right_keys`` over the right ones: the coordinates
     that the place compares, for `Equal` the keys, in the same number and of the same types.
@@ -77,18 +80,28 @@ class JoinOperator(SlicedOperator):
     place only finds candidates, and the residual says everything.
     """
 
-    holders = "combines"
+    left_types: Sequence[pa.DataType]
+    right_types: Sequence[pa.DataType]
+    left_keys: Sequence[Expr]
+    right_keys: Sequence[Expr]
+    residual: Expr | None = None
+    place: Place = EQUAL
 
-    def __init__(
-        self,
-        left_types: Sequence[pa.DataType],
-        right_types: Sequence[pa.DataType],
-        left_keys: Sequence[Expr],
-        right_keys: Sequence[Expr],
-        residual: Expr | None = None,
-        place: Place = EQUAL,
-    ) -> None:
-        super().__init__((left_types, right_types))
+    key = "join/1"
+    holders = "combines"
+    splits_keys = True
+
+    def build(self) -> JoinOperator:
+        return JoinOperator(self)
+
+
+class JoinOperator(SlicedOperator):
+    """Joins port 0 (left) with port 1 (right)."""
+
+    def __init__(self, spec: JoinSpec) -> None:
+        super().__init__((spec.left_types, spec.right_types))
+        left_keys, right_keys, place = spec.left_keys, spec.right_keys, spec.place
+        residual = spec.residual
         self._layout = layout_of(place)
         equal = len(left_keys) - isinstance(place, EqualBand)
         families = [[_family(k.type) for k in keys[:equal]] for keys in (left_keys, right_keys)]

@@ -58,6 +58,7 @@ from penstock.kernels.sweep_areas import (
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message, one_array
 from penstock.operators.base import Context, Operator
 from penstock.operators.inbox import Heartbeats
+from penstock.operators.spec import Spec
 from penstock.runs.merging import Merging
 from penstock.runs.paged import (
     PAGE,
@@ -119,29 +120,63 @@ class Family:
         return sum(run.stats["bytes"] for runs in self.runs for run in runs)
 
 
-class MergeJoin(Operator):
-    """What both joins share: gathering rows, writing families, reading them, making results.
+@dataclass(frozen=True)
+class MergeJoinSpec(Spec):
+    """Join any number of inputs by merging.
 
     ``coordinates[i]`` are expressions over the columns of input i, for the place; the residual is
     over the columns of all inputs, one after another.
     """
 
-    holders = "none"
+    input_types: Sequence[Sequence[pa.DataType]]
+    coordinates: Sequence[Sequence[Expr]]
+    place: Place
+    residual: Expr | None = None
+    budget: Budget | None = None
 
-    def __init__(
-        self,
-        input_types: Sequence[Sequence[pa.DataType]],
-        coordinates: Sequence[Sequence[Expr]],
-        place: Place,
-        residual: Expr | None = None,
-        budget: Budget | None = None,
-    ) -> None:
-        check_inputs(place, len(input_types))
-        self.ports = len(input_types)
-        self.input_types = [tuple(t) for t in input_types]
-        self._coordinates = [tuple(c) for c in coordinates]
-        self._place = place
-        self._given = budget
+    sliced = False
+    holders = "none"
+    splits_keys = True
+
+
+@dataclass(frozen=True)
+class TemporalMergeJoinSpec(MergeJoinSpec):
+    """Join by merging, with results in complete slices of time (TPMJ)."""
+
+    key = "temporal merge join/1"
+
+    def build(self) -> TemporalMergeJoin:
+        return TemporalMergeJoin(self)
+
+
+@dataclass(frozen=True)
+class ProgressiveMergeJoinSpec(MergeJoinSpec):
+    """Join finite streams by merging, with early results (PMJ).
+
+    ``order`` is the order in which the merge tree is worked off: *post* merges as soon as families
+    of one level have gathered, *late* does the same but only after the end, *level* merges one
+    level after the other, after the end [DSTW03].
+    """
+
+    order: str = "post"
+
+    key = "progressive merge join/1"
+
+    def build(self) -> ProgressiveMergeJoin:
+        return ProgressiveMergeJoin(self)
+
+
+class MergeJoin(Operator):
+    """What both joins share: gathering rows, writing families, reading them, making results."""
+
+    def __init__(self, spec: MergeJoinSpec) -> None:
+        check_inputs(spec.place, len(spec.input_types))
+        residual = spec.residual
+        self.ports = len(spec.input_types)
+        self.input_types = [tuple(t) for t in spec.input_types]
+        self._coordinates = [tuple(c) for c in spec.coordinates]
+        self._place = spec.place
+        self._given = spec.budget
         self._offsets = np.cumsum([0, *(len(t) for t in self.input_types)]).tolist()
         self._tested = tuple(sorted(columns_of(residual))) if residual is not None else ()
         self._residual = residual
@@ -479,24 +514,11 @@ class TemporalMergeJoin(MergeJoin):
 
 
 class ProgressiveMergeJoin(MergeJoin):
-    """PMJ: results as soon as rows meet, in memory or in a merge; nothing is promised until INF.
+    """PMJ: results as soon as rows meet, in memory or in a merge; nothing is promised until INF."""
 
-    ``order`` is the order in which the merge tree is worked off: *post* merges as soon as families
-    of one level have gathered, *late* does the same but only after the end, *level* merges one
-    level after the other, after the end [DSTW03].
-    """
-
-    def __init__(
-        self,
-        input_types: Sequence[Sequence[pa.DataType]],
-        coordinates: Sequence[Sequence[Expr]],
-        place: Place,
-        residual: Expr | None = None,
-        budget: Budget | None = None,
-        order: str = "post",
-    ) -> None:
-        super().__init__(input_types, coordinates, place, residual, budget)
-        self._order = order
+    def __init__(self, spec: ProgressiveMergeJoinSpec) -> None:
+        super().__init__(spec)
+        self._order = spec.order
         self._ending = False
 
     def _full(self) -> Iterator[Message]:

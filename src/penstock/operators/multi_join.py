@@ -28,6 +28,7 @@ Holders: as in the join of two (`penstock.runs.holders`), generation by generati
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -44,6 +45,7 @@ from penstock.kernels.probe_orders import Orders, mask_of
 from penstock.model import I64, INF, Batch, Ends, one_array
 from penstock.operators.base import SlicedOperator, with_keys
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
 from penstock.runs.mappings import release_beyond
@@ -61,8 +63,9 @@ _SELDOM = 8
 _ULPS = 8 * np.finfo(np.float64).eps
 
 
-class MultiJoinOperator(SlicedOperator):
-    """Joins all its ports.
+@dataclass(frozen=True)
+class MultiJoinSpec(Spec):
+    """Join three or more inputs at once.
 
     ``coordinates`` are expressions over each input's own columns: its keys, or with ``reaches`` the
     lower and the upper end of its interval.  ``conditions`` are expressions over the columns of all
@@ -70,18 +73,26 @@ class MultiJoinOperator(SlicedOperator):
     this order, and equal keys need no condition.  ``output`` are the columns of a result.
     """
 
+    input_types: Sequence[Sequence[pa.DataType]]
+    coordinates: Sequence[Sequence[Expr]]
+    conditions: Sequence[tuple[Expr, tuple[int, ...]]]
+    output: Sequence[int]
+    reaches: Sequence[Reach] | None = None
+
+    key = "multi join/1"
     holders = "combines"
 
-    def __init__(
-        self,
-        input_types: Sequence[Sequence[pa.DataType]],
-        coordinates: Sequence[Sequence[Expr]],
-        conditions: Sequence[tuple[Expr, tuple[int, ...]]],
-        output: Sequence[int],
-        reaches: Sequence[Reach] | None = None,
-    ) -> None:
-        super().__init__(input_types)
-        self._coordinates = [tuple(exprs) for exprs in coordinates]
+    def build(self) -> MultiJoinOperator:
+        return MultiJoinOperator(self)
+
+
+class MultiJoinOperator(SlicedOperator):
+    """Joins all its ports."""
+
+    def __init__(self, spec: MultiJoinSpec) -> None:
+        super().__init__(spec.input_types)
+        reaches = spec.reaches
+        self._coordinates = [tuple(exprs) for exprs in spec.coordinates]
         if len({len(exprs) for exprs in self._coordinates}) > 1:
             raise InternalError("all inputs of a join must have the same number of coordinates")
         self._layout = layout_of(EQUAL if reaches is None else Overlap())
@@ -91,8 +102,8 @@ class MultiJoinOperator(SlicedOperator):
             for port, types in enumerate(self.input_types)
             for column in range(len(types))
         ]
-        self._conditions = [(expr, mask_of(needs)) for expr, needs in conditions]
-        self._output = tuple(output)
+        self._conditions = [(expr, mask_of(needs)) for expr, needs in spec.conditions]
+        self._output = tuple(spec.output)
         everyone = range(self.ports)
         self._links = [
             frozenset(

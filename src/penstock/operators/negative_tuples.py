@@ -14,6 +14,7 @@ output that waits for the ends of rows (`penstock.operators.output`) knows that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -22,17 +23,32 @@ from penstock.kernels.changes import without_ghosts
 from penstock.model import INF, Batch, Ends, to_numpy
 from penstock.operators.base import SlicedOperator, few
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.lifetimes import Lifetimes
+
+
+@dataclass(frozen=True)
+class SignsSpec(Spec):
+    """Give the rows of a relation signs: once when they are born, once when they die."""
+
+    types: Sequence[pa.DataType]
+
+    key = "signs/1"
+    holders = "none"
+
+    def build(self) -> SignsOperator:
+        return SignsOperator(self)
+
+    @property
+    def ends_rows(self) -> bool:
+        return False
 
 
 class SignsOperator(SlicedOperator):
     """Turns rows with lifetimes into positive and negative rows."""
 
-    holders = "none"
-    ends_rows = False
-
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
-        super().__init__([types])
+    def __init__(self, spec: SignsSpec) -> None:
+        super().__init__([spec.types])
 
     def load(self) -> None:
         kept = (*self.input_types[0], pa.int64())

@@ -21,6 +21,7 @@ back when it dies, so only the view and the kept relation keep any.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ from penstock.kernels.changes import lasting, net_changes, without_ghosts
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends
 from penstock.operators.base import SlicedOperator, few
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.kept import Kept
 from penstock.runs.lifetimes import Lifetimes
 
@@ -38,35 +40,48 @@ HELD = "live"
 """The name under which a view or a kept relation holds its rows."""
 
 
-class OutputOperator(SlicedOperator):
-    """Delivers in one of `MODES`.
-
-    ``as_of`` is the instant that the last view shows, ``before`` the one that was shown before it.
+@dataclass(frozen=True)
+class OutputSpec(Spec):
+    """Deliver in one of `MODES`.
 
     ``keep`` is for how long a kept relation can be asked about the past, ``timestamps`` whether
     its time is counted in timestamps.
     """
 
-    reads_deaths = True
-    holders = "none"
-    ends_rows = False
+    types: Sequence[pa.DataType]
+    mode: str
+    keep: int = 0
+    timestamps: bool = False
 
-    def __init__(
-        self,
-        types: Sequence[pa.DataType],
-        mode: str,
-        keep: int = 0,
-        timestamps: bool = False,
-    ) -> None:
-        super().__init__([types])
-        if mode not in MODES:
-            raise InternalError(f"an output's mode is one of {', '.join(MODES)}, got {mode!r}")
-        self.mode = mode
+    key = "output/1"
+    holders = "none"
+
+    def build(self) -> OutputOperator:
+        return OutputOperator(self)
+
+    @property
+    def ends_rows(self) -> bool:
+        return False
+
+
+class OutputOperator(SlicedOperator):
+    """Delivers in one of `MODES`.
+
+    ``as_of`` is the instant that the last view shows, ``before`` the one that was shown before it.
+    """
+
+    reads_deaths = True
+
+    def __init__(self, spec: OutputSpec) -> None:
+        super().__init__([spec.types])
+        if spec.mode not in MODES:
+            raise InternalError(f"an output's mode is one of {', '.join(MODES)}, got {spec.mode!r}")
+        self.mode = spec.mode
         self.as_of = MIN_TIME
         self.before: int | None = None
-        self.timestamps = timestamps
-        self._keep = keep
-        self._types = tuple(types)
+        self.timestamps = spec.timestamps
+        self._keep = spec.keep
+        self._types = tuple(spec.types)
 
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging

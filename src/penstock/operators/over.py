@@ -53,6 +53,7 @@ from penstock.kernels.steps import segmented_cumsum
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.histories import Histories, Pool, Reach
 
 _VARIANCES = ("var_samp", "var_pop", "stddev_samp", "stddev_pop")
@@ -82,32 +83,45 @@ class _Argument:
     places: dict[str, int] = field(default_factory=dict)
 
 
-class OverOperator(SlicedOperator):
-    """Appends one column per call to the rows of a stream.
+@dataclass(frozen=True)
+class OverSpec(Spec):
+    """Append one column per call to the rows of a stream.
 
     ``keys`` are positions of the partition's columns.  Rows with equal times are ordered by their
     arrival: column ``arrival``, else the batches' own numbers, and without any by the first
     ``width`` columns.  With ``keep`` the batches' numbers become the last column.
     """
 
-    holders = "none"
-    ends_rows = False
+    types: Sequence[pa.DataType]
+    keys: tuple[int, ...]
+    calls: tuple[OverCall, ...]
+    width: int
+    arrival: int | None = None
+    keep: bool = False
 
-    def __init__(
-        self,
-        types: Sequence[pa.DataType],
-        keys: tuple[int, ...],
-        calls: tuple[OverCall, ...],
-        width: int,
-        arrival: int | None = None,
-        keep: bool = False,
-    ) -> None:
-        super().__init__([types])
-        self._keys = keys
+    key = "over/1"
+    holders = "none"
+    needs_arrival = True
+
+    def build(self) -> OverOperator:
+        return OverOperator(self)
+
+    @property
+    def ends_rows(self) -> bool:
+        return False
+
+
+class OverOperator(SlicedOperator):
+    """Appends one column per call to the rows of a stream."""
+
+    def __init__(self, spec: OverSpec) -> None:
+        super().__init__([spec.types])
+        calls = spec.calls
+        self._keys = spec.keys
         self._calls = calls
-        self._width = width
-        self._arrival = arrival
-        self._keep = keep
+        self._width = spec.width
+        self._arrival = spec.arrival
+        self._keep = spec.keep
         self._arguments: list[_Argument] = []
         self._types: list[pa.DataType] = []
         self._extremes: list[tuple[int, bool]] = []

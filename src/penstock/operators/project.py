@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from penstock.expr.arrow import evaluate
-from penstock.expr.nodes import Expr
+from penstock.expr.arrow import cannot_fail, evaluate
+from penstock.expr.nodes import Expr, columns_of
 from penstock.model import Batch, Message
 from penstock.operators.base import Operator
+from penstock.operators.spec import Spec
 
 
-class ProjectOperator(Operator):
-    """Computes each output column as an expression over the input's columns.
+@dataclass(frozen=True)
+class ProjectSpec(Spec):
+    """Compute ``exprs`` over the columns of each row.
 
     The result is a derived stream or relation, so the arrival number is dropped, unless it is to be
     kept because the elements are still those of the stream.
     """
 
-    rowwise = True
-    holders = "passes"
-    ends_rows = False
+    exprs: tuple[Expr, ...]
+    keep_arrival: bool = False
 
-    def __init__(self, exprs: tuple[Expr, ...], keep_arrival: bool = False) -> None:
-        self.exprs = exprs
-        self.keep_arrival = keep_arrival
+    key = "project/1"
+    rowwise = True
+    sliced = False
+    holders = "passes"
+
+    def build(self) -> ProjectOperator:
+        return ProjectOperator(self)
+
+    @property
+    def ends_rows(self) -> bool:
+        return False
+
+    def cannot_fail(self) -> bool:
+        return all(map(cannot_fail, self.exprs))
+
+    def reads(self, wanted: frozenset[int]) -> frozenset[int]:
+        return frozenset[int]().union(*map(columns_of, self.exprs))
+
+
+class ProjectOperator(Operator):
+    """Computes each output column as an expression over the input's columns."""
+
+    def __init__(self, spec: ProjectSpec) -> None:
+        self.exprs = spec.exprs
+        self.keep_arrival = spec.keep_arrival
 
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
         columns = tuple(evaluate(e, rows.columns, len(rows)) for e in self.exprs)

@@ -9,21 +9,36 @@ With negative tuples the holder of a row is such a number already, and its negat
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from penstock.model import Batch, Message
 from penstock.operators.base import Operator
+from penstock.operators.spec import Spec
 
 NUMBER = pa.int64()
 """The type of the column that is added."""
 
 
+@dataclass(frozen=True)
+class TagSpec(Spec):
+    """Add a column of numbers behind the columns of a row."""
+
+    key = "tag/1"
+    sliced = False
+    holders = "passes"
+
+    def build(self) -> TagOperator:
+        return TagOperator()
+
+    @property
+    def ends_rows(self) -> bool:
+        return False
+
+
 class TagOperator(Operator):
     """Adds the column of numbers; told ends and heartbeats pass."""
-
-    holders = "passes"
-    ends_rows = False
 
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
         numbers = rows.holder

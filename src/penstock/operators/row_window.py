@@ -46,6 +46,7 @@ from penstock.kernels.steps import ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, one_array, to_numpy
 from penstock.operators.base import SlicedOperator, few
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.keyed import KeyedState
 from penstock.runs.state import Run
 from penstock.windows import WindowSpec, plus
@@ -97,11 +98,26 @@ class _Elements:
     order: I64 | None = None
 
 
+@dataclass(frozen=True)
+class RowWindowSpec(Spec):
+    """Give elements their validity in a ``window`` by rows."""
+
+    types: Sequence[pa.DataType]
+    window: WindowSpec
+
+    key = "row window/1"
+    needs_arrival = True
+
+    def build(self) -> RowWindowOperator:
+        return RowWindowOperator(self)
+
+
 class RowWindowOperator(SlicedOperator):
     """``[PARTITION BY ..] ROWS N [SLIDE M] [RANGE T] [START x]``."""
 
-    def __init__(self, types: Sequence[pa.DataType], spec: WindowSpec) -> None:
-        super().__init__([types])
+    def __init__(self, given: RowWindowSpec) -> None:
+        super().__init__([given.types])
+        spec = given.window
         assert spec.rows is not None
         if spec.slide is not None:
             raise NotSupportedError(
@@ -109,7 +125,7 @@ class RowWindowOperator(SlicedOperator):
                 "use ROWS N SLIDE M, or leave the SLIDE of the RANGE out"
             )
         self.spec = spec
-        self._types = tuple(types)
+        self._types = tuple(given.types)
         self._block = spec.rows_slide or 1
         self._blocks, extra = divmod(min(spec.rows, _MOST_ROWS), self._block)
         self._extra = extra

@@ -29,6 +29,7 @@ from penstock.kernels.order import group_order, key_ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 from penstock.windows import WindowSpec, plus
@@ -61,11 +62,25 @@ class _Groups:
     alarms: Batch
 
 
+@dataclass(frozen=True)
+class SessionWindowSpec(Spec):
+    """Give elements their validity in a ``window`` by sessions."""
+
+    types: Sequence[pa.DataType]
+    window: WindowSpec
+
+    key = "session window/1"
+
+    def build(self) -> SessionWindowOperator:
+        return SessionWindowOperator(self)
+
+
 class SessionWindowOperator(SlicedOperator):
     """``[PARTITION BY ..] SESSION G [START x]``."""
 
-    def __init__(self, types: Sequence[pa.DataType], spec: WindowSpec) -> None:
-        super().__init__([types])
+    def __init__(self, given: SessionWindowSpec) -> None:
+        super().__init__([given.types])
+        spec = given.window
         if spec.session is None or spec.session < 1:
             raise InternalError(f"a session window needs a positive gap, got {spec}")
         self.spec = spec

@@ -11,6 +11,7 @@ copies.  Values are compared by the hash of all columns; nulls are equal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,20 +20,37 @@ from penstock.errors import NotSupportedError
 from penstock.model import I64, Batch, Ends, Mask
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.value_counts import Bags
 
 
-class SetOperator(SlicedOperator):
+@dataclass(frozen=True)
+class SetSpec(Spec):
     """``kind`` is 'intersect' or 'except'; ``all`` keeps copies."""
+
+    types: Sequence[pa.DataType]
+    kind: str
+    all: bool
+
+    key = "set operation/1"
+
+    def build(self) -> SetOperator:
+        return SetOperator(self)
+
+
+class SetOperator(SlicedOperator):
+    """INTERSECT or EXCEPT of two inputs."""
 
     reads_deaths = True
 
-    def __init__(self, types: Sequence[pa.DataType], kind: str, all: bool) -> None:
-        super().__init__([types, types])
-        if (kind, all) not in _ARITHMETIC:
-            raise NotSupportedError(f"a set operation is 'intersect' or 'except', got '{kind}'")
-        self._kind = kind
-        self._all = all
+    def __init__(self, spec: SetSpec) -> None:
+        super().__init__([spec.types, spec.types])
+        if (spec.kind, spec.all) not in _ARITHMETIC:
+            raise NotSupportedError(
+                f"a set operation is 'intersect' or 'except', got '{spec.kind}'"
+            )
+        self._kind = spec.kind
+        self._all = spec.all
 
     def load(self) -> None:
         self._bags = Bags(

@@ -16,21 +16,39 @@ has no state; told ends and heartbeats pass.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.model import I64, INF, Batch, Message
 from penstock.operators.base import Operator
+from penstock.operators.spec import Spec
 from penstock.windows import WindowSpec, plus
+
+
+@dataclass(frozen=True)
+class TimeWindowSpec(Spec):
+    """Give elements their validity in a ``window`` by time."""
+
+    window: WindowSpec
+
+    key = "time window/1"
+    sliced = False
+    holders = "none"
+
+    def build(self) -> TimeWindowOperator:
+        return TimeWindowOperator(self)
+
+    @property
+    def ends_rows(self) -> bool:
+        return not self.window.unbounded
 
 
 class TimeWindowOperator(Operator):
     """Stamps stream elements with their validity in a window by time."""
 
-    holders = "none"
-
-    def __init__(self, spec: WindowSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: TimeWindowSpec) -> None:
+        self.spec = spec.window
 
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
         stamped = stamp(rows, self.spec)

@@ -19,6 +19,7 @@ batches are cut.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -30,30 +31,43 @@ from penstock.kernels.steps import group_starts
 from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.lifetimes import Lifetimes
 
 _LANES = (pa.uint64(), pa.uint64())
 
 
-class ToStreamOperator(SlicedOperator):
+@dataclass(frozen=True)
+class ToStreamSpec(Spec):
     """``kind`` is istream, dstream or rstream; ``pulses`` of an rstream are ``(slide, origin)``."""
 
-    reads_deaths = True
-    holders = "none"
-    ends_rows = False
+    types: Sequence[pa.DataType]
+    kind: str
+    pulses: tuple[tuple[int, int], ...] = ()
 
-    def __init__(
-        self,
-        types: Sequence[pa.DataType],
-        kind: str,
-        pulses: tuple[tuple[int, int], ...] = (),
-    ) -> None:
-        super().__init__([types])
-        if kind not in ("istream", "dstream", "rstream"):
-            raise InternalError(f"a stream is an istream, dstream or rstream, got {kind!r}")
-        self.kind = kind
-        self.pulses = tuple(sorted(set(pulses)))
-        self._types = tuple(types)
+    key = "to stream/1"
+    holders = "none"
+
+    def build(self) -> ToStreamOperator:
+        return ToStreamOperator(self)
+
+    @property
+    def ends_rows(self) -> bool:
+        return False
+
+
+class ToStreamOperator(SlicedOperator):
+    """A relation as a stream: its births, its deaths, or its snapshots."""
+
+    reads_deaths = True
+
+    def __init__(self, spec: ToStreamSpec) -> None:
+        super().__init__([spec.types])
+        if spec.kind not in ("istream", "dstream", "rstream"):
+            raise InternalError(f"a stream is an istream, dstream or rstream, got {spec.kind!r}")
+        self.kind = spec.kind
+        self.pulses = tuple(sorted(set(spec.pulses)))
+        self._types = tuple(spec.types)
 
     def load(self) -> None:
         kept = _LANES if self.kind == "istream" else self._types

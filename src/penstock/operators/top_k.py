@@ -14,6 +14,7 @@ output, or 0 if it is not there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -26,22 +27,32 @@ from penstock.kernels.sweep import NONE, k_best, skyband
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 
 _NAME = "candidates"
 
 
-class TopKOperator(SlicedOperator):
+@dataclass(frozen=True)
+class TopKSpec(Spec):
     """``order`` lists (expression, descending, nulls first); ``limit`` is k."""
 
-    def __init__(
-        self,
-        types: Sequence[pa.DataType],
-        order: tuple[tuple[Expr, bool, bool], ...],
-        limit: int,
-    ) -> None:
-        super().__init__([types])
-        self._order = order
-        self._limit = limit
+    types: Sequence[pa.DataType]
+    order: tuple[tuple[Expr, bool, bool], ...]
+    limit: int
+
+    key = "top/1"
+
+    def build(self) -> TopKOperator:
+        return TopKOperator(self)
+
+
+class TopKOperator(SlicedOperator):
+    """The first rows of each snapshot."""
+
+    def __init__(self, spec: TopKSpec) -> None:
+        super().__init__([spec.types])
+        self._order = spec.order
+        self._limit = spec.limit
 
     def load(self) -> None:
         kept = [Batch.from_table(r.table()) for r in self.context.state.runs(_NAME)]

@@ -7,21 +7,37 @@ state. Each heartbeat that comes is answered, though the least may not have grow
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.model import Batch, Heartbeat, Message
 from penstock.operators.base import Context, Operator
 from penstock.operators.inbox import Heartbeats
+from penstock.operators.spec import Spec
+
+
+@dataclass(frozen=True)
+class UnionSpec(Spec):
+    """Put the rows of ``ports`` inputs together."""
+
+    ports: int
+
+    key = "union/1"
+    sliced = False
+    holders = "passes"
+
+    def build(self) -> UnionOperator:
+        return UnionOperator(self)
+
+    @property
+    def ends_rows(self) -> bool:
+        return False
 
 
 class UnionOperator(Operator):
-    """Puts ``ports`` inputs into one output."""
+    """Puts its inputs into one output."""
 
-    holders = "passes"
-    ends_rows = False
-
-    def __init__(self, ports: int) -> None:
-        self.ports = ports
+    def __init__(self, spec: UnionSpec) -> None:
+        self.ports = spec.ports
 
     def open(self, context: Context) -> None:
         super().open(context)

@@ -20,6 +20,7 @@ instant does not matter any more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ from penstock.kernels.keys import Keys
 from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
+from penstock.operators.spec import Spec
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 
@@ -41,16 +43,28 @@ _WIDEST = 16
 """Up to this span per number, a table of the whole span is cheaper than sorting the numbers."""
 
 
-class UnmatchedOperator(SlicedOperator):
-    """Rows of port 0, whose last column is their number, while no number of port 1 is theirs.
+@dataclass(frozen=True)
+class UnmatchedSpec(Spec):
+    """Keep numbered rows while they have no partner.
 
     ``types`` are those of the rows without the number; so is the output.
     """
 
+    types: Sequence[pa.DataType]
+
+    key = "unmatched/1"
+
+    def build(self) -> UnmatchedOperator:
+        return UnmatchedOperator(self)
+
+
+class UnmatchedOperator(SlicedOperator):
+    """Rows of port 0, whose last column is their number, while no number of port 1 is theirs."""
+
     reads_deaths = True
 
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
-        super().__init__(((*types, _NUMBER), (_NUMBER,)))
+    def __init__(self, spec: UnmatchedSpec) -> None:
+        super().__init__(((*spec.types, _NUMBER), (_NUMBER,)))
 
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging

@@ -18,8 +18,8 @@ from penstock import algebra
 from penstock.algebra import Node
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
-from penstock.operators.asof_join import AsofJoinOperator
-from penstock.operators.project import ProjectOperator
+from penstock.operators.asof_join import AsofJoinSpec
+from penstock.operators.project import ProjectSpec
 from penstock.physical.graph import Graph
 from penstock.physical.joins import Joined, distributions
 
@@ -38,8 +38,18 @@ def asof_join(graph: Graph, node: algebra.AsofJoin, left: Joined, right: Joined)
     lags = lag(node.left, node.left_at), lag(node.right, node.right_at)
     both = types[0] + types[1]
     joined = graph.operator(
-        AsofJoinOperator,
-        (*types, *keys, node.left_at, node.right_at, node.operator, node.kind, *lags),
+        AsofJoinSpec(
+            left_types=types[0],
+            right_types=types[1],
+            left_keys=keys[0],
+            right_keys=keys[1],
+            left_at=node.left_at,
+            right_at=node.right_at,
+            operator=node.operator,
+            kind=node.kind,
+            left_lag=lags[0],
+            right_lag=lags[1],
+        ),
         [left.at, right.at],
         demands,
         both,
@@ -57,8 +67,7 @@ def asof_join(graph: Graph, node: algebra.AsofJoin, left: Joined, right: Joined)
     then = replace(where, keys=tuple(place[k] for k in where.keys)) if visible else None
     columns = tuple(expr.Column(i, both[i]) for i in kept)
     return graph.operator(
-        ProjectOperator,
-        (columns,),
+        ProjectSpec(columns),
         [joined],
         [None],
         node.schema.types,

@@ -7,10 +7,9 @@ and waits for them.  By negative tuples, it is said where rows get their signs.
 
 from __future__ import annotations
 
-from penstock.operators.base import SlicedOperator
-from penstock.operators.negative_tuples import SignsOperator
-from penstock.operators.time_window import TimeWindowOperator
-from penstock.operators.to_stream import ToStreamOperator
+from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.time_window import TimeWindowSpec
+from penstock.operators.to_stream import ToStreamSpec
 from penstock.physical.key_splits import pairs
 from penstock.physical.plan import PhysicalNode, PhysicalPlan
 
@@ -24,7 +23,6 @@ def explain(plan: PhysicalPlan, query: str, shards: int, splitting: bool = True)
     made_by = holders(plan)
     known = pairs(plan) if splitting and shards > 1 else []
     split = frozenset().union(*(pair.joins for pair in known))
-    negative = any(node.operator is SignsOperator for node in plan.nodes)
     lines: list[str] = []
     answer = next(a for a in plan.answers if a.query == query)
 
@@ -38,7 +36,7 @@ def explain(plan: PhysicalPlan, query: str, shards: int, splitting: bool = True)
             facts.append("one shard" if _single(node.partitioning) else f"{shards} shards")
         if node.pattern:
             facts.append(node.pattern)
-        facts += _negative(node) if negative else _direct(plan, at, made_by)
+        facts += _negative(node) if plan.negative else _direct(plan, at, made_by)
         if node.partitioning is not None and node.partitioning.kind == "hash":
             facts.append(f"by {node.partitioning}")
         if at in split:
@@ -67,7 +65,7 @@ def holders(plan: PhysicalPlan) -> dict[int, frozenset[int]]:
     found: dict[int, frozenset[int]] = {}
     for at, node in enumerate(plan.nodes):  # a node stands behind its inputs
         below = frozenset().union(*(found[i.producer] for i in node.inputs))
-        match None if node.operator is None else node.operator.holders:
+        match None if node.spec is None else node.spec.holders:
             case "makes":
                 found[at] = frozenset((at,))
             case "passes":
@@ -82,16 +80,15 @@ def holders(plan: PhysicalPlan) -> dict[int, frozenset[int]]:
 def _direct(plan: PhysicalPlan, at: int, made_by: dict[int, frozenset[int]]) -> list[str]:
     """Return how a node gets and gives the ends of rows by the direct method."""
     node = plan.nodes[at]
-    if node.operator is None or node.stage < 0:
+    if node.spec is None or node.stage < 0:
         return []
     below = frozenset().union(*(made_by[i.producer] for i in node.inputs))
-    stateful = issubclass(node.operator, SlicedOperator)
     facts = ["direct"]
     if at in made_by[at]:
         facts.append("makes holders")
     elif below and made_by[at]:
         facts.append("passes holders on")
-    if below and stateful:
+    if below and node.spec.sliced:
         names = sorted({plan.nodes[i].label for i in below})
         facts.append(f"waits for the holders of {', '.join(names)}")
     return facts
@@ -99,10 +96,11 @@ def _direct(plan: PhysicalPlan, at: int, made_by: dict[int, frozenset[int]]) -> 
 
 def _negative(node: PhysicalNode) -> list[str]:
     """Return how a node gets and gives the ends of rows by negative tuples."""
-    if node.operator is None or node.operator in (TimeWindowOperator, ToStreamOperator):
-        return []
-    if node.operator is SignsOperator:
-        return ["keeps rows until they die, then sends them again"]
+    match node.spec:
+        case None | TimeWindowSpec() | ToStreamSpec():
+            return []
+        case SignsSpec():
+            return ["keeps rows until they die, then sends them again"]
     return ["negative tuples"] if node.stage >= 0 else []
 
 

@@ -47,7 +47,7 @@ class Fragment:
     ) -> None:
         self.plan = plan
         chosen = plan.of_stage(stage) if positions is None else positions
-        self.positions = [at for at in chosen if plan.nodes[at].operator is not None]
+        self.positions = [at for at in chosen if plan.nodes[at].spec is not None]
         self._send = send
         self._deliver = deliver
         self._policy = policy(config["scheduler"])
@@ -69,8 +69,9 @@ class Fragment:
         )
         for at in self.positions:
             node = plan.nodes[at]
+            assert node.spec is not None
             state = State(storage, states.get(node.digest))
-            operator = node.build()
+            operator = node.spec.build()
             tables = (p for p, source in enumerate(node.inputs) if plan.is_table(source.producer))
             context = Context(
                 state, node.number, shard, MIN_TIME, merging, config["block.rows"], config

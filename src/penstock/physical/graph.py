@@ -17,7 +17,6 @@ selections and projections above it move below it, which changes nothing: it tou
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,13 +24,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.expr.arrow import cannot_fail
 from penstock.expr.nodes import Column, Expr
 from penstock.model import Schema
-from penstock.operators.base import Operator
-from penstock.operators.negative_tuples import SignsOperator
-from penstock.operators.output import OutputOperator
-from penstock.operators.time_window import TimeWindowOperator
+from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.output import OutputSpec
+from penstock.operators.spec import Spec, digest_of
+from penstock.operators.time_window import TimeWindowSpec
 from penstock.physical.plan import (
     SINGLE,
     SPREAD,
@@ -73,7 +71,7 @@ class Graph:
         source = Source(kind, name, columns, predicate, since)
         return self._add(
             PhysicalNode(
-                digest=_digest("source", source),
+                digest=digest_of(source),
                 number=0,
                 stage=-1,
                 types=schema.types,
@@ -85,8 +83,7 @@ class Graph:
 
     def operator(
         self,
-        kind: type[Operator],
-        arguments: tuple[Any, ...],
+        spec: Spec,
         producers: Sequence[int],
         demands: Sequence[Exchange | None],
         types: Sequence[pa.DataType],
@@ -115,9 +112,8 @@ class Graph:
                 exchange = self.nodes[producer].partitioning or SPREAD  # only carried on
             channel = None if exchange is None else self._channel(producer, exchange, stage)
             inputs.append(Input(producer, channel))
-        digest = _digest(
-            kind.__name__,
-            arguments,
+        digest = digest_of(
+            spec,
             tuple(self.nodes[p].digest for p in producers),
             tuple(self.channels[i.channel].exchange if i.channel is not None else None
                   for i in inputs),
@@ -131,26 +127,24 @@ class Graph:
                 types=tuple(types),
                 label=label,
                 partitioning=partitioning,
-                operator=kind,
-                arguments=arguments,
+                spec=spec,
                 inputs=tuple(inputs),
                 pattern=pattern,
             )
         )
-        return self.signed(added) if self.negative and _mortal(kind, arguments) else added
+        return self.signed(added) if self.negative and spec.ends_rows else added
 
     def signed(self, below: int) -> int:
         """Add the signs of a node's rows."""
         node = self.nodes[below]
         return self.operator(
-            SignsOperator, (node.types,), [below], [None], node.types, node.partitioning,
+            SignsSpec(node.types), [below], [None], node.types, node.partitioning,
             "Signs", node.pattern,
         )  # fmt: skip
 
     def stateless(
         self,
-        kind: type[Operator],
-        arguments: tuple[Any, ...],
+        spec: Spec,
         producer: int,
         types: Sequence[pa.DataType],
         partitioning: Exchange | None,
@@ -163,44 +157,40 @@ class Graph:
         A window whose rows need signs cannot; ``demand`` is then how they shall be distributed.
         """
         node = self.nodes[producer]
-        if self.negative and kind is TimeWindowOperator and _mortal(kind, arguments):
+        if self.negative and spec.ends_rows:
             where = partitioning if demand is None else demand
-            return self.operator(
-                kind, arguments, [producer], [demand], types, where, label, pattern
-            )
-        if node.stage >= 0:
-            return self.operator(
-                kind, arguments, [producer], [None], types, partitioning, label, pattern
-            )
-        if node.operator is TimeWindowOperator and kind is not TimeWindowOperator:
-            if node.arguments[0].drops_rows and not _cannot_fail(arguments):
-                return self.operator(
-                    kind, arguments, [producer], [None], types, partitioning, label, pattern
-                )
-            # go below the window: it touches only times
-            below = self.stateless(
-                kind, arguments, node.inputs[0].producer, types, partitioning, label, ""
-            )
-            return self.stateless(
-                TimeWindowOperator, node.arguments, below, types, None, node.label, pattern
-            )
-        digest = _digest(kind.__name__, arguments, node.digest)
+            return self.operator(spec, [producer], [demand], types, where, label, pattern)
+        window = node.spec if isinstance(node.spec, TimeWindowSpec) else None
+        below_window = window is not None and spec.rowwise
+        must_wait = window is not None and window.window.drops_rows and not spec.cannot_fail()
+        if node.stage >= 0 or (below_window and must_wait):
+            return self.operator(spec, [producer], [None], types, partitioning, label, pattern)
+        if window is not None and below_window:  # it touches only times
+            below = node.inputs[0].producer
+            below = self.stateless(spec, below, types, partitioning, label, "")
+            return self.stateless(window, below, types, None, node.label, pattern)
         return self._add(
             PhysicalNode(
-                digest, 0, -1, tuple(types), label, None, None, kind, arguments,
-                (Input(producer),), pattern,
+                digest=digest_of(spec, node.digest),
+                number=0,
+                stage=-1,
+                types=tuple(types),
+                label=label,
+                partitioning=None,
+                spec=spec,
+                inputs=(Input(producer),),
+                pattern=pattern,
             )
-        )  # fmt: skip
+        )
 
     def _lifted(self, producer: int, demand: Exchange | None, stage: int) -> int:
         """Put a window that is still in the packing stage above the exchange, into ``stage``."""
         node = self.nodes[producer]
-        if node.stage >= 0 or node.operator is not TimeWindowOperator:
+        if node.stage >= 0 or not isinstance(node.spec, TimeWindowSpec):
             return producer
         exchange = demand or SPREAD
         return self.operator(
-            TimeWindowOperator,
-            node.arguments,
+            node.spec,
             [node.inputs[0].producer],
             [exchange],
             node.types,
@@ -222,8 +212,7 @@ class Graph:
         demand = relaxed(self, producer, all_columns(node.types)) if mode == "log" else None
         where = node.partitioning if demand is None else self.needs(producer, demand)
         return self.operator(
-            OutputOperator,
-            (node.types, mode, *(held or ())),
+            OutputSpec(node.types, mode, *(held or ())),
             [producer],
             [demand],
             node.types,
@@ -298,21 +287,6 @@ def reachable(whole: PhysicalPlan) -> PhysicalPlan:
     )
     answers = tuple(replace(a, node=place[a.node]) for a in whole.answers)
     return PhysicalPlan(nodes, channels, answers, {n.digest: n.number for n in nodes})
-
-
-def _mortal(kind: type[Operator], arguments: tuple[Any, ...]) -> bool:
-    """Whether an operator decides when rows end, and some of them do."""
-    return kind.ends_rows and not (kind is TimeWindowOperator and arguments[0].unbounded)
-
-
-def _cannot_fail(arguments: tuple[Any, ...]) -> bool:
-    """Whether a selection or projection with these arguments can meet any row."""
-    (given,) = arguments
-    return all(cannot_fail(e) for e in (given if isinstance(given, tuple) else (given,)))
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 def all_columns(types: Sequence[pa.DataType]) -> Exchange:

@@ -1,10 +1,10 @@
 """Outer, semi and anti joins to physical operators: all are made from the inner join.
 
-The rows of a side that must be followed get a number (`TagOperator`) right in front of the inner
+The rows of a side that must be followed get a number (`TagSpec`) right in front of the inner
 join, so the pairs carry it.  From the pairs,
 
-* the rows without a partner are what `UnmatchedOperator` leaves of the numbered rows;
-* the rows with a partner are the pairs' own columns, each number once (`DistinctOperator`).
+* the rows without a partner are what `UnmatchedSpec` leaves of the numbered rows;
+* the rows with a partner are the pairs' own columns, each number once (`DistinctSpec`).
 
 LEFT is the pairs and the left rows without a partner, RIGHT the same with the sides exchanged, FULL
 has both kinds of lonely rows.  Nothing is exchanged between the join and what follows it: a
@@ -21,11 +21,11 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
-from penstock.operators.distinct import DistinctOperator
-from penstock.operators.project import ProjectOperator
-from penstock.operators.row_numbers import NUMBER, TagOperator
-from penstock.operators.union import UnionOperator
-from penstock.operators.unmatched import UnmatchedOperator
+from penstock.operators.distinct import DistinctSpec
+from penstock.operators.project import ProjectSpec
+from penstock.operators.row_numbers import NUMBER, TagSpec
+from penstock.operators.union import UnionSpec
+from penstock.operators.unmatched import UnmatchedSpec
 from penstock.physical.graph import Graph
 from penstock.physical.joins import Joined, distributions, exchanged, join
 from penstock.physical.plan import Exchange
@@ -69,8 +69,7 @@ def _with_lonely(graph: Graph, node: algebra.Join, left: Joined, right: Joined) 
         members.append(_filled(graph, lonely[1], types, widths[0]))
     where = {graph.nodes[m].partitioning for m in members}
     return graph.operator(
-        UnionOperator,
-        (len(members),),
+        UnionSpec(len(members)),
         members,
         [None] * len(members),
         types,
@@ -90,8 +89,7 @@ def _semi(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
     rows = _columns(graph, pairs, [*range(width), width + len(node.right.schema)])
     types = graph.nodes[rows].types
     once = graph.operator(
-        DistinctOperator,
-        (types,),
+        DistinctSpec(types),
         [rows],
         [None],
         types,
@@ -131,8 +129,7 @@ def _tagged(graph: Graph, side: Joined, where: Exchange, stage: int) -> Joined:
     """Return an input with a number behind its columns, in the stage of the join."""
     below = graph.nodes[side.at]
     at = graph.operator(
-        TagOperator,
-        (),
+        TagSpec(),
         [side.at],
         [where],
         (*below.types, NUMBER),
@@ -151,8 +148,7 @@ def _lonely(graph: Graph, side: Joined, width: int, pairs: int, number: int) -> 
     rows = _columns(graph, side.at, [*range(width), last])
     types = graph.nodes[rows].types[:-1]
     return graph.operator(
-        UnmatchedOperator,
-        (types,),
+        UnmatchedSpec(types),
         [rows, _columns(graph, pairs, [number])],
         [None, None],
         types,
@@ -186,8 +182,7 @@ def _projected(graph: Graph, below: int, exprs: tuple[Expr, ...], places: dict[i
         known = all(k in places for k in have.keys)
         have = replace(have, keys=tuple(places[k] for k in have.keys)) if known else None
     return graph.operator(
-        ProjectOperator,
-        (exprs,),
+        ProjectSpec(exprs),
         [below],
         [None],
         tuple(e.type for e in exprs),

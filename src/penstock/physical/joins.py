@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,10 +22,10 @@ from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
 from penstock.kernels.join_orders import EQUAL, Anywhere, Band, Equal, EqualBand, Near, Place
-from penstock.operators.base import Operator
-from penstock.operators.join import JoinOperator
-from penstock.operators.merge_join import ProgressiveMergeJoin, TemporalMergeJoin
-from penstock.operators.project import ProjectOperator
+from penstock.operators.join import JoinSpec
+from penstock.operators.merge_join import ProgressiveMergeJoinSpec, TemporalMergeJoinSpec
+from penstock.operators.project import ProjectSpec
+from penstock.operators.spec import Spec
 from penstock.physical.graph import Graph, aligned, translate, usable
 from penstock.physical.plan import COPIES, OWNED, SINGLE, Cells, Exchange, Shared
 from penstock.physical.predicates import Recognised, recognise, sharpened
@@ -141,10 +140,9 @@ def join(
             tuple(expr.Column(k, columns[k]) for k in side.keys)
             for columns, side in zip(types, (left, right), strict=True)
         ]
-    kind, arguments, label = _method(graph, node, left, types, coordinates, residual)
+    spec, label = _method(graph, node, left, types, coordinates, residual)
     joined = graph.operator(
-        kind,
-        arguments,
+        spec,
         [left.at, right.at],
         demands,
         types[0] + types[1],
@@ -162,8 +160,7 @@ def join(
     if where is not None and all(k in place for k in where.keys):
         then = replace(where, keys=tuple(place[k] for k in where.keys))
     return graph.operator(
-        ProjectOperator,
-        (columns,),
+        ProjectSpec(columns),
         [joined],
         [None],
         tuple(c.type for c in columns),
@@ -180,8 +177,8 @@ def _method(
     types: Sequence[tuple[pa.DataType, ...]],
     coordinates: Sequence[tuple[Expr, ...]],
     residual: Expr | None,
-) -> tuple[type[Operator], tuple[Any, ...], str]:
-    """Return the operator of an inner join, its arguments, and its name in EXPLAIN.
+) -> tuple[Spec, str]:
+    """Return the operator of an inner join, and its name in EXPLAIN.
 
     Joins by merging need rows whose ends are known at birth, and each shard has a heartbeat of its
     own; where that does not do, rows are joined by probing.
@@ -193,12 +190,19 @@ def _method(
         place, exprs = left.place, tuple(coordinates)
         if isinstance(place, EqualBand):
             place, exprs = EQUAL, tuple(given[:-1] for given in exprs)
-        arguments = tuple(types), exprs, place, residual
+        given = tuple(types), exprs, place, residual
         if method == "tpmj":
-            return TemporalMergeJoin, arguments, f"{left.label}, by merging in slices (TPMJ)"
-        return ProgressiveMergeJoin, arguments, f"{left.label}, by merging (PMJ)"
-    named = () if left.place == EQUAL else (left.place,)
-    return JoinOperator, (*types, *coordinates, residual, *named), left.label
+            return TemporalMergeJoinSpec(*given), f"{left.label}, by merging in slices (TPMJ)"
+        return ProgressiveMergeJoinSpec(*given), f"{left.label}, by merging (PMJ)"
+    spec = JoinSpec(
+        left_types=types[0],
+        right_types=types[1],
+        left_keys=coordinates[0],
+        right_keys=coordinates[1],
+        residual=residual,
+        place=left.place,
+    )
+    return spec, left.label
 
 
 def _determined(node: algebra.Node) -> bool:
@@ -281,8 +285,7 @@ def with_key_columns(
     columns: tuple[Expr, ...] = tuple(expr.Column(i, t) for i, t in enumerate(types))
     everything = columns + tuple(extra)
     wide = graph.stateless(
-        ProjectOperator,
-        (everything,),
+        ProjectSpec(everything),
         below,
         tuple(e.type for e in everything),
         graph.nodes[below].partitioning,

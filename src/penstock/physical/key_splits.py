@@ -49,20 +49,15 @@ import numpy as np
 from penstock.errors import InternalError
 from penstock.expr.nodes import Column
 from penstock.model import I64, INF, U64, Mask
-from penstock.operators.distinct import DistinctOperator
-from penstock.operators.join import JoinOperator
-from penstock.operators.merge_join import ProgressiveMergeJoin, TemporalMergeJoin
-from penstock.operators.negative_tuples import SignsOperator
-from penstock.operators.output import OutputOperator
-from penstock.operators.project import ProjectOperator
-from penstock.operators.row_numbers import TagOperator
-from penstock.operators.time_window import TimeWindowOperator
-from penstock.operators.union import UnionOperator
-from penstock.operators.unmatched import UnmatchedOperator
+from penstock.operators.distinct import DistinctSpec
+from penstock.operators.output import OutputSpec
+from penstock.operators.project import ProjectSpec
+from penstock.operators.row_numbers import TagSpec
+from penstock.operators.time_window import TimeWindowSpec
+from penstock.operators.union import UnionSpec
+from penstock.operators.unmatched import UnmatchedSpec
 from penstock.physical.plan import Cells, Exchange, PhysicalPlan
 from penstock.windows import WindowSpec
-
-_JOINS = (JoinOperator, TemporalMergeJoin, ProgressiveMergeJoin)
 
 _FEW = 8
 """So many keys are compared with all rows one by one, faster than by searching."""
@@ -247,7 +242,7 @@ def _check(plan: PhysicalPlan, known: Sequence[Pair], told: Told) -> None:
 
 def pairs(plan: PhysicalPlan) -> list[Pair]:
     """Return the pairs of channels whose hot keys can be split, in the order of the plan."""
-    if any(node.operator is SignsOperator for node in plan.nodes):
+    if plan.negative:
         return []
     edges = _Edges(plan)
     sides = {}
@@ -307,24 +302,25 @@ def _side(plan: PhysicalPlan, edges: _Edges, channel: int) -> _Side | None:
     while waiting:
         at, port, window, tagged = waiting.pop()
         node = plan.nodes[at]
-        if node.operator in _JOINS:
+        if node.spec is not None and node.spec.splits_keys:
             joins.add(at)
             ports.add(port)
             reaches.add(None if window is None else _reach(window))
             numbered |= tagged
             continue
-        if node.operator is UnmatchedOperator and port == 0 and tagged:
+        if isinstance(node.spec, UnmatchedSpec) and port == 0 and tagged:
             continue
-        if node.operator is None or at in edges.sending:
+        if at in edges.sending:
             return None
-        if node.operator is TimeWindowOperator and window is None:
-            window = node.arguments[0]
-        elif node.operator is TagOperator:
-            tagged = True
-        elif node.operator is DistinctOperator and window is not None:
-            merged = True
-        elif not node.operator.rowwise:
-            return None
+        match node.spec:
+            case TimeWindowSpec() if window is None:
+                window = node.spec.window
+            case TagSpec():
+                tagged = True
+            case DistinctSpec() if window is not None:
+                merged = True
+            case _ if not node.rowwise:
+                return None
         waiting += [(above, p, window, tagged) for above, p in edges.within.get(at, ())]
     if len(ports) != 1:
         return None
@@ -354,7 +350,7 @@ def _pair(
         at = channel.producer
         while plan.nodes[at].source is None:
             node = plan.nodes[at]
-            if node.operator is None or not node.operator.rowwise:
+            if not node.rowwise:
                 return None
             at = node.inputs[0].producer
         source = plan.nodes[at].source
@@ -394,7 +390,7 @@ def _alone(plan: PhysicalPlan, edges: _Edges, join: int) -> bool:
     """
     first = plan.nodes[join].inputs[0]
     followed: frozenset[int] = frozenset()
-    if plan.nodes[first.producer].operator is TagOperator and first.columns is None:
+    if isinstance(plan.nodes[first.producer].spec, TagSpec) and first.columns is None:
         followed = frozenset((len(plan.nodes[first.producer].types) - 1,))
     waiting = [(join, followed)]
     while waiting:
@@ -405,21 +401,23 @@ def _alone(plan: PhysicalPlan, edges: _Edges, join: int) -> bool:
             known = numbers
             if picked is not None:
                 known = frozenset(i for i, c in enumerate(picked) if c in numbers)
-            if node.operator is ProjectOperator:
-                kept = enumerate(node.arguments[0])
-                passed = (i for i, e in kept if isinstance(e, Column) and e.index in known)
-                waiting.append((at, frozenset(passed)))
-            elif node.operator is DistinctOperator and not known:
-                return False
-            elif node.operator is OutputOperator:
-                if node.arguments[1] == "log":  # equal rows must meet, to cancel
+            match node.spec:
+                case ProjectSpec(exprs):
+                    kept = enumerate(exprs)
+                    passed = (i for i, e in kept if isinstance(e, Column) and e.index in known)
+                    waiting.append((at, frozenset(passed)))
+                case DistinctSpec() if not known:
                     return False
-            elif node.operator in (UnionOperator, UnmatchedOperator):
-                waiting.append((at, frozenset()))
-            elif node.operator in (DistinctOperator, TimeWindowOperator) or (
-                node.operator is not None and node.operator.rowwise
-            ):
-                waiting.append((at, known))
-            else:
-                return False
+                case OutputSpec(mode="log"):  # equal rows must meet, to cancel
+                    return False
+                case OutputSpec():
+                    pass
+                case UnionSpec() | UnmatchedSpec():
+                    waiting.append((at, frozenset()))
+                case DistinctSpec() | TimeWindowSpec():
+                    waiting.append((at, known))
+                case _ if node.rowwise:
+                    waiting.append((at, known))
+                case _:
+                    return False
     return True

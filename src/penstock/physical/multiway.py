@@ -31,10 +31,10 @@ from penstock.expr.arrow import cannot_fail
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.join_orders import Band, Overlap
-from penstock.operators.join import JoinOperator
-from penstock.operators.multi_join import MultiJoinOperator, Reach
-from penstock.operators.negative_tuples import SignsOperator
-from penstock.operators.project import ProjectOperator
+from penstock.operators.join import JoinSpec
+from penstock.operators.multi_join import MultiJoinSpec, Reach
+from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.project import ProjectSpec
 from penstock.optimizer.push_filters import conjuncts
 from penstock.physical.graph import Graph
 from penstock.physical.joins import with_key_columns
@@ -306,11 +306,11 @@ def measured(plan: PhysicalPlan, rows: Mapping[str, int]) -> dict[str, float]:
     found: dict[str, float] = {}
     for node in plan.nodes:
         join = node
-        while join.operator in (ProjectOperator, SignsOperator):
+        while isinstance(join.spec, ProjectSpec | SignsSpec):
             join = plan.nodes[join.inputs[0].producer]
         below = [plan.nodes[i.producer].digest for i in join.inputs]
         came = sum(rows.get(digest, 0) for digest in below)
-        if node.meaning and join.operator is JoinOperator and came and join.digest in rows:
+        if node.meaning and isinstance(join.spec, JoinSpec) and came and join.digest in rows:
             found[node.meaning] = rows[join.digest] / came
     return found
 
@@ -321,9 +321,8 @@ def probe_orders(
     """Return, for each join of many inputs and each shard, in which order it probes at present."""
     lines = []
     for node in plan.nodes:
-        if node.operator is MultiJoinOperator and node.digest in digests:
-            joined = node.build()
-            assert isinstance(joined, MultiJoinOperator)
+        if isinstance(node.spec, MultiJoinSpec) and node.digest in digests:
+            joined = node.spec.build()
             for shard, known in enumerate(states):
                 if node.digest in known:
                     text = joined.describe(known[node.digest]["numbers"])
@@ -384,8 +383,7 @@ def _build(
         for c in form.conditions
     )
     return graph.operator(
-        MultiJoinOperator,
-        (tuple(types), coordinates, conditions, output, form.reaches),
+        MultiJoinSpec(tuple(types), coordinates, conditions, output, form.reaches),
         below,
         demands,
         node.schema.types,

@@ -13,9 +13,9 @@ from penstock import algebra
 from penstock.cql.render import over_text
 from penstock.expr.frames import OverCall
 from penstock.expr.nodes import Column, Expr, shift
-from penstock.operators.filter import FilterOperator
-from penstock.operators.over import OverOperator
-from penstock.operators.project import ProjectOperator
+from penstock.operators.filter import FilterSpec
+from penstock.operators.over import OverSpec
+from penstock.operators.project import ProjectSpec
 from penstock.physical.graph import Graph, after, projected, relaxed
 from penstock.physical.plan import SINGLE, Exchange
 
@@ -42,13 +42,11 @@ def over(graph: Graph, node: algebra.Over, below: int) -> int:
         types = graph.nodes[below].types
         have = graph.nodes[below].partitioning
         predicate = shift(node.predicate, places)
-        below = graph.stateless(
-            FilterOperator, (predicate,), below, types, have, "Filter", "monotonic"
-        )
+        below = graph.stateless(FilterSpec(predicate), below, types, have, "Filter", "monotonic")
     exprs = tuple(shift(e, places) for e in node.exprs)
     have = projected(graph.nodes[below].partitioning, exprs)
     types = node.schema.types
-    return graph.stateless(ProjectOperator, (exprs,), below, types, have, "Project", "monotonic")
+    return graph.stateless(ProjectSpec(exprs), below, types, have, "Project", "monotonic")
 
 
 def _operator(
@@ -64,8 +62,7 @@ def _operator(
     label = ", ".join(dict.fromkeys(over_text(call, names, False) for call in calls))
     numbers = (pa.int64(),) if order[2] else ()
     return graph.operator(
-        OverOperator,
-        (types, keys, calls, *order),
+        OverSpec(types, keys, calls, *order),
         [below],
         [demand],
         (*types, *(call.type for call in calls), *numbers),
@@ -93,6 +90,6 @@ def _with_keys(graph: Graph, below: int, keys: list[Expr]) -> tuple[int, dict[Ex
     have = graph.nodes[below].partitioning
     kinds = tuple(e.type for e in everything)
     wide = graph.stateless(
-        ProjectOperator, (everything, True), below, kinds, have, "Project with keys", "monotonic"
+        ProjectSpec(everything, True), below, kinds, have, "Project with keys", "monotonic"
     )
     return wide, positions

@@ -16,12 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import DataError
 from penstock.expr.arrow import evaluate_mask
-from penstock.expr.nodes import columns_of
 from penstock.model import I64, INF, MIN_TIME, Batch, Mask, Message, one_array, to_numpy
-from penstock.operators.filter import FilterOperator
-from penstock.operators.over import OverOperator
-from penstock.operators.project import ProjectOperator
-from penstock.operators.row_window import RowWindowOperator
 from penstock.physical.fragment import Fragment
 from penstock.physical.key_loads import Sample
 from penstock.physical.key_splits import Route
@@ -233,12 +228,11 @@ def _read_of(plan: PhysicalPlan, at: int) -> frozenset[int]:
     every = range(len(plan.nodes[at].types))
     for consumer, source in plan.readers.get(at, ()):
         node = plan.nodes[consumer]
-        if source.channel is not None or node.operator not in (FilterOperator, ProjectOperator):
+        if source.channel is not None or node.spec is None:
             return frozenset(every)
-        if node.operator is ProjectOperator:
-            wanted = frozenset().union(*(columns_of(e) for e in node.arguments[0]))
-        else:
-            wanted = columns_of(node.arguments[0]) | _read_of(plan, consumer)
+        wanted = node.spec.reads(_read_of(plan, consumer))
+        if wanted is None:
+            return frozenset(every)
         picked = source.columns or every
         read |= {picked[c] for c in wanted}
     return frozenset(read)
@@ -260,7 +254,7 @@ def _channels_with_seq(plan: PhysicalPlan) -> frozenset[int]:
     return frozenset(
         i.channel
         for n in plan.nodes
-        if n.operator in (RowWindowOperator, OverOperator)
+        if n.spec is not None and n.spec.needs_arrival
         for i in n.inputs
         if i.channel is not None
     )

@@ -18,7 +18,9 @@ import pyarrow as pa
 from penstock.errors import DataError
 from penstock.expr.nodes import Expr
 from penstock.model import INF, MIN_TIME
-from penstock.operators.base import Operator
+from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.output import OutputSpec
+from penstock.operators.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Input:
 
 @dataclass(frozen=True)
 class PhysicalNode:
-    """An operator of the plan, or a source (``operator`` is None)."""
+    """An operator of the plan, which its ``spec`` describes, or a source (``spec`` is None)."""
 
     digest: str
     number: int
@@ -115,16 +117,16 @@ class PhysicalNode:
     label: str
     partitioning: Exchange | None
     source: Source | None = None
-    operator: type[Operator] | None = None
-    arguments: tuple[Any, ...] = ()
+    spec: Spec | None = None
     inputs: tuple[Input, ...] = ()
     pattern: str = ""
     meaning: str = ""
     """Of a join: what it computes, whatever the time from which its query sees the streams."""
 
-    def build(self) -> Operator:
-        assert self.operator is not None
-        return self.operator(*self.arguments)
+    @property
+    def rowwise(self) -> bool:
+        """Whether it treats each row alone and leaves its validity as it is."""
+        return self.spec is not None and self.spec.rowwise
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,11 @@ class PhysicalPlan:
         return max((n.stage for n in self.nodes), default=-1) + 1
 
     @cached_property
+    def negative(self) -> bool:
+        """Whether some rows die as negative tuples."""
+        return any(isinstance(node.spec, SignsSpec) for node in self.nodes)
+
+    @cached_property
     def _streams_below(self) -> list[frozenset[str]]:
         found: list[frozenset[str]] = []
         for node in self.nodes:
@@ -190,7 +197,9 @@ class PhysicalPlan:
             if answer.mode == "kept":
                 streams = self.streams_below(answer.node)
                 beat = min((beats.get(s, MIN_TIME) for s in streams), default=INF)
-                clock = bool(self.nodes[answer.node].arguments[3])
+                output = self.nodes[answer.node].spec
+                assert isinstance(output, OutputSpec)
+                clock = output.timestamps
                 if MIN_TIME < beat < INF:
                     found[clock] = min(found.get(clock, INF), beat)
         return found
@@ -247,8 +256,7 @@ class PhysicalPlan:
             if node.source is not None:
                 table = node.source.kind == "table"
             else:
-                rowwise = node.operator is not None and node.operator.rowwise
-                table = rowwise and node.inputs[0].producer in found
+                table = node.rowwise and node.inputs[0].producer in found
             if table:
                 found.add(at)
         return frozenset(found)

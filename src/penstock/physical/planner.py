@@ -16,17 +16,17 @@ from penstock import algebra
 from penstock.algebra import Node
 from penstock.cql.render import in_timestamps, window_text
 from penstock.expr import nodes as expr
-from penstock.operators.aggregate import AggregateOperator
-from penstock.operators.distinct import DistinctOperator
-from penstock.operators.filter import FilterOperator
-from penstock.operators.project import ProjectOperator
-from penstock.operators.row_window import RowWindowOperator
-from penstock.operators.session_window import SessionWindowOperator
-from penstock.operators.set_operation import SetOperator
-from penstock.operators.time_window import TimeWindowOperator
-from penstock.operators.to_stream import ToStreamOperator
-from penstock.operators.top_k import TopKOperator
-from penstock.operators.union import UnionOperator
+from penstock.operators.aggregate import AggregateSpec
+from penstock.operators.distinct import DistinctSpec
+from penstock.operators.filter import FilterSpec
+from penstock.operators.project import ProjectSpec
+from penstock.operators.row_window import RowWindowSpec
+from penstock.operators.session_window import SessionWindowSpec
+from penstock.operators.set_operation import SetSpec
+from penstock.operators.time_window import TimeWindowSpec
+from penstock.operators.to_stream import ToStreamSpec
+from penstock.operators.top_k import TopKSpec
+from penstock.operators.union import UnionSpec
 from penstock.optimizer.nameless import canonical
 from penstock.physical.asof import asof_join
 from penstock.physical.graph import Graph, after, all_columns, projected, reachable, relaxed
@@ -153,8 +153,7 @@ def _(node: algebra.Window, planner: Planner) -> int:
     if node.spec.by_time:
         have = planner.nodes[below].partitioning
         return planner.stateless(
-            TimeWindowOperator,
-            (node.spec,),
+            TimeWindowSpec(node.spec),
             below,
             types,
             have,
@@ -164,11 +163,10 @@ def _(node: algebra.Window, planner: Planner) -> int:
         )
     keys = node.spec.partition_by
     demand = relaxed(planner, below, Exchange("hash", keys) if keys else SINGLE)
-    kind = SessionWindowOperator if node.spec.session is not None else RowWindowOperator
+    kind = SessionWindowSpec if node.spec.session is not None else RowWindowSpec
     where = after(planner, below, demand)
-    return planner.operator(
-        kind, (types, node.spec), [below], [demand], types, where, label, pattern
-    )
+    spec = kind(types, node.spec)
+    return planner.operator(spec, [below], [demand], types, where, label, pattern)
 
 
 @lower.register
@@ -176,8 +174,7 @@ def _(node: algebra.Filter, planner: Planner) -> int:
     below = planner.lower(node.input)
     have = planner.nodes[below].partitioning
     return planner.stateless(
-        FilterOperator,
-        (node.predicate,),
+        FilterSpec(node.predicate),
         below,
         node.schema.types,
         have,
@@ -191,8 +188,7 @@ def _(node: algebra.Project, planner: Planner) -> int:
     below = planner.lower(node.input)
     have = projected(planner.nodes[below].partitioning, node.exprs)
     return planner.stateless(
-        ProjectOperator,
-        (node.exprs,),
+        ProjectSpec(node.exprs),
         below,
         node.schema.types,
         have,
@@ -229,8 +225,7 @@ def _(node: algebra.Aggregate, planner: Planner) -> int:
     key_exprs = tuple(expr.Column(k, types[k]) for k in keys)
     panes = bool(self_sliding(node.input)) and planner.config["panes"] and not planner.negative
     return planner.operator(
-        AggregateOperator,
-        (types, key_exprs, node.aggregates, panes),
+        AggregateSpec(types, key_exprs, node.aggregates, panes),
         [below],
         [demand],
         node.schema.types,
@@ -246,8 +241,7 @@ def _(node: algebra.Distinct, planner: Planner) -> int:
     types = node.schema.types
     demand = relaxed(planner, below, all_columns(types))
     return planner.operator(
-        DistinctOperator,
-        (types,),
+        DistinctSpec(types),
         [below],
         [demand],
         types,
@@ -263,8 +257,7 @@ def _(node: algebra.UnionAll, planner: Planner) -> int:
     have = {planner.nodes[b].partitioning for b in below}
     where = have.pop() if len(have) == 1 else None
     return planner.operator(
-        UnionOperator,
-        (len(below),),
+        UnionSpec(len(below)),
         below,
         [None] * len(below),
         node.schema.types,
@@ -284,8 +277,7 @@ def _(node: algebra.SetOp, planner: Planner) -> int:
             demand = have
             break
     return planner.operator(
-        SetOperator,
-        (types, node.kind, node.all),
+        SetSpec(types, node.kind, node.all),
         below,
         [demand, demand],
         types,
@@ -300,8 +292,7 @@ def _(node: algebra.TopK, planner: Planner) -> int:
     below = planner.lower(node.input)
     order = tuple((k.expr, k.descending, k.nulls_first) for k in node.order)
     return planner.operator(
-        TopKOperator,
-        (node.schema.types, order, node.limit),
+        TopKSpec(node.schema.types, order, node.limit),
         [below],
         [SINGLE],
         node.schema.types,
@@ -320,8 +311,7 @@ def _(node: algebra.ToStream, planner: Planner) -> int:
     alone = node.kind == "rstream" and not (node.pulses and algebra.is_mortal(node.input))
     demand = SINGLE if alone else relaxed(planner, below, all_columns(types))
     return planner.operator(
-        ToStreamOperator,
-        (types, node.kind, node.pulses),
+        ToStreamSpec(types, node.kind, node.pulses),
         [below],
         [demand],
         types,

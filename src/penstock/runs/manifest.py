@@ -22,7 +22,8 @@ from typing import Any
 
 from penstock.errors import StateError
 
-FORMAT = 3
+FORMAT = 4
+"""4: the state of an operator is found by its spec (`penstock.operators.spec`)."""
 
 _NAME = re.compile(r"\d{10}\.json")
 
