@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.algebra import Node
-from penstock.physical.parcels import Parcel, read_report
+from penstock.physical.parcels import Parcel
+from penstock.physical.reports import read_report
 from penstock.runs.manifest import Manifest
 from penstock.sinks import MemorySink, Result
 from penstock.sinks.delivery import Outlet, outlet_result

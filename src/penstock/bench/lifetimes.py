@@ -37,8 +37,9 @@ from penstock.kernels.keys import hash_columns
 from penstock.model import INF, Batch
 from penstock.operators import aggregate
 from penstock.physical.packing import Packer, Progress
-from penstock.physical.parcels import Parcel, read_report
+from penstock.physical.parcels import Parcel
 from penstock.physical.planner import Query, plan
+from penstock.physical.reports import read_report
 from penstock.physical.stage import run_stage
 from penstock.runs import value_counts
 from penstock.runs.lifetimes import Lifetimes

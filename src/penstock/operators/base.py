@@ -36,7 +36,7 @@ from penstock.model import (
     to_mask,
     told_by,
 )
-from penstock.runs.lifetimes import ORIGIN
+from penstock.runs.holder_numbers import holder_numbers
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
 from penstock.settings import Config
@@ -49,8 +49,9 @@ _LARGE = 4096
 class Context:
     """What an operator is given when it is opened.
 
-    ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest
-    time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
+    ``node`` and ``shard``, one of ``shards``, make holder numbers unique in the whole plan.
+    ``now`` is the largest time seen in the data.  ``block`` bounds the rows of one output batch of
+    an expansion.
     ``settings`` are those in force: none of them may change an answer.  ``tables`` are the ports
     whose rows are those of a static table: they all come in one micro-batch, before the first
     slice.  ``slowest`` is the least heartbeat of the relations that are kept to be asked.
@@ -59,6 +60,7 @@ class Context:
     state: State
     node: int = 0
     shard: int = 0
+    shards: int = 1
     now: int = MIN_TIME
     merging: Merging = field(default_factory=Merging)
     block: int = 1 << 18
@@ -69,9 +71,9 @@ class Context:
     def new_holders(self, count: int) -> I64:
         """Return ``count`` holder numbers never used before, ascending."""
         used = self.state.numbers.get("holders", 0)
+        first = holder_numbers(self.node, self.shard, self.shards).after(used, count)
         self.state.numbers["holders"] = used + count
-        base = ((self.node + 1) << (ORIGIN + 10)) | (self.shard << ORIGIN)
-        return np.arange(base + used + 1, base + used + 1 + count, dtype=np.int64)
+        return np.arange(first, first + count, dtype=np.int64)
 
 
 class Operator(ABC):
@@ -80,13 +82,15 @@ class Operator(ABC):
     ``rowwise``: a row in, at most one row out, with the same validity.  ``holders`` says whether
     the operator ``makes`` holders of its own, ``passes`` those of its inputs on, makes them only
     where an input has them (``combines``), or has ``none`` on its rows.  ``ends_rows``: it decides
-    when its rows end, so that they need new signs where negative tuples are used.
+    when its rows end, so that they need new signs where negative tuples are used.  ``keeps_step``:
+    its heartbeat follows from those of its inputs alone, so it is the same in all shards.
     """
 
     ports: int = 1
     rowwise: bool = False
     holders: str = "makes"
     ends_rows: bool = True
+    keeps_step: bool = True
 
     def open(self, context: Context) -> None:
         """Start a micro-batch. The default keeps the context."""

@@ -125,6 +125,7 @@ class MergeJoin(Operator):
     """
 
     holders = "none"
+    keeps_step = False
 
     def __init__(
         self,

@@ -32,16 +32,9 @@ from penstock.operators.base import Operator
 from penstock.operators.negative_tuples import SignsOperator
 from penstock.operators.output import OutputOperator
 from penstock.operators.time_window import TimeWindowOperator
-from penstock.physical.plan import (
-    SINGLE,
-    SPREAD,
-    Channel,
-    Exchange,
-    Input,
-    PhysicalNode,
-    PhysicalPlan,
-    Source,
-)
+from penstock.physical.exchange import SINGLE, SPREAD, ByKey, Exchange
+from penstock.physical.plan import Channel, Input, PhysicalNode, PhysicalPlan, Source
+from penstock.runs.holder_numbers import check_operators
 from penstock.settings import Config
 
 
@@ -201,7 +194,7 @@ class Graph:
             [node.inputs[0].producer],
             [exchange],
             node.types,
-            exchange if exchange.kind != "spread" else None,
+            exchange if exchange != SPREAD else None,
             node.label,
             node.pattern,
             identity=("stage", stage),
@@ -260,6 +253,7 @@ class Graph:
         if number is None:
             used = set(self.numbers.values())
             number = next(n for n in itertools.count() if n not in used)
+            check_operators(number + 1)
             self.numbers[node.digest] = number
         self.nodes.append(replace(node, number=number))
         self._by_digest[node.digest] = len(self.nodes) - 1
@@ -314,7 +308,7 @@ def _digest(*parts: object) -> str:
 
 def all_columns(types: Sequence[pa.DataType]) -> Exchange:
     """Return the distribution in which equal rows meet."""
-    return Exchange("hash", tuple(range(len(types))))
+    return ByKey(tuple(range(len(types))))
 
 
 def relaxed(graph: Graph, producer: int, demand: Exchange) -> Exchange:

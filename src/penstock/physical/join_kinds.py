@@ -26,9 +26,9 @@ from penstock.operators.project import ProjectOperator
 from penstock.operators.row_numbers import NUMBER, TagOperator
 from penstock.operators.union import UnionOperator
 from penstock.operators.unmatched import UnmatchedOperator
+from penstock.physical.exchange import Exchange
 from penstock.physical.graph import Graph
 from penstock.physical.joins import Joined, distributions, exchanged, join
-from penstock.physical.plan import Exchange
 
 
 def join_of_kind(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:

@@ -25,8 +25,9 @@ from penstock.kernels.order import sort_indices
 from penstock.model import Batch, one_array
 from penstock.optimizer import optimize
 from penstock.physical.packing import TablePacker
-from penstock.physical.parcels import Parcel, read_report
+from penstock.physical.parcels import Parcel
 from penstock.physical.planner import Query, plan
+from penstock.physical.reports import read_report
 from penstock.physical.stage import run_stage
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Config

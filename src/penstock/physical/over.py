@@ -16,8 +16,8 @@ from penstock.expr.nodes import Column, Expr, shift
 from penstock.operators.filter import FilterOperator
 from penstock.operators.over import OverOperator
 from penstock.operators.project import ProjectOperator
+from penstock.physical.exchange import SINGLE, ByKey
 from penstock.physical.graph import Graph, after, projected, relaxed
-from penstock.physical.plan import SINGLE, Exchange
 
 
 def over(graph: Graph, node: algebra.Over, below: int) -> int:
@@ -59,7 +59,7 @@ def _operator(
     order: tuple[int, int | None, bool],
 ) -> int:
     types = graph.nodes[below].types
-    demand = relaxed(graph, below, Exchange("hash", keys) if keys else SINGLE)
+    demand = relaxed(graph, below, ByKey(keys) if keys else SINGLE)
     names = [f"#{i}" for i in range(len(types))]
     label = ", ".join(dict.fromkeys(over_text(call, names, False) for call in calls))
     numbers = (pa.int64(),) if order[2] else ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -18,61 +19,7 @@ from penstock.errors import DataError
 from penstock.expr.nodes import Expr
 from penstock.model import INF, MIN_TIME
 from penstock.operators.base import Operator
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """How rows find their shard.
-
-    ``hash`` of key columns, ``single`` (shard 0), ``spread`` (any shard); for joins without keys
-    ``owned`` (one shard, by the whole row), ``copies`` (every shard) and ``cells`` (`Cells`).
-    """
-
-    kind: str
-    keys: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return (
-            f"hash({', '.join(f'#{k}' for k in self.keys)})" if self.kind == "hash" else self.kind
-        )
-
-
-@dataclass(frozen=True)
-class Cells(Exchange):
-    """By the cells of a grid over the key columns: see `penstock.kernels.cells`.
-
-    A row goes to the cells between ``below`` and ``above`` its coordinates.  Empty ends: to the one
-    cell that it lies in.
-    """
-
-    widths: tuple[float, ...] = ()
-    below: tuple[float, ...] = ()
-    above: tuple[float, ...] = ()
-
-    def __str__(self) -> str:
-        pairs = zip(self.keys, self.widths, strict=True)
-        sides = ", ".join(f"#{key} by {width:.6g}" for key, width in pairs)
-        return f"cells({sides}{', with neighbours' if self.below else ''})"
-
-
-@dataclass(frozen=True)
-class Shared(Exchange):
-    """By key, but a key has ``ways`` shards: rows of one side stand in one of them, by the whole
-    row, and rows of the other side are ``copied`` to all of them.
-    """
-
-    ways: int = 1
-    copied: bool = False
-
-    def __str__(self) -> str:
-        keys = ", ".join(f"#{k}" for k in self.keys)
-        return f"hash({keys}, {'copies in' if self.copied else 'one of'} {self.ways} shards)"
-
-
-SINGLE = Exchange("single")
-SPREAD = Exchange("spread")
-OWNED = Exchange("owned")
-COPIES = Exchange("copies")
+from penstock.physical.exchange import ByKey, Cells, Exchange, Shared
 
 
 @dataclass(frozen=True)
@@ -199,11 +146,25 @@ class PhysicalPlan:
             found = self.nodes[found.inputs[0].producer]
         return found.source.kind == "table"
 
+    @cached_property
+    def in_step(self) -> frozenset[int]:
+        """The nodes whose heartbeats are the same in all shards.
+
+        They follow from those that come in, which all shards hear alike, unless an operator moves
+        on as its own rows allow.
+        """
+        found: set[int] = set()
+        for at, node in enumerate(self.nodes):
+            heard = (i.channel is not None or i.producer in found for i in node.inputs)
+            if (node.operator is None or node.operator.keeps_step) and all(heard):
+                found.add(at)
+        return frozenset(found)
+
     def by_key(self, channel: int) -> str | None:
         """Return what a channel carries, as digest and keys, if its rows are spread by keys."""
         target = self.channels[channel]
         match target.exchange:
-            case Exchange("hash") | Cells(below=()) | Shared(copied=False):
+            case ByKey() | Cells(below=()) | Shared(copied=False):
                 return f"{self.nodes[target.producer].digest} {target.exchange}"
         return None
 

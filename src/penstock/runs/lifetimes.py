@@ -25,11 +25,9 @@ import pyarrow as pa
 
 from penstock.kernels.steps import ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
+from penstock.runs.holder_numbers import BLOCK
 from penstock.runs.merging import Merging
 from penstock.runs.state import Run, State
-
-ORIGIN = 40
-"""The bits of a holder below those that say which operator and shard made it."""
 
 
 class Lifetimes:
@@ -173,8 +171,8 @@ class Lifetimes:
         runs = self._state.runs(self._by_holder)
         begin = 0
         while begin < len(ends) and runs:
-            origin = int(ends.holder[begin]) >> ORIGIN
-            finish = int(np.searchsorted(ends.holder, (origin + 1) << ORIGIN))
+            origin = int(ends.holder[begin]) >> BLOCK
+            finish = int(np.searchsorted(ends.holder, (origin + 1) << BLOCK))
             mine = Ends(ends.holder[begin:finish], ends.end[begin:finish])
             begin = finish
             low, high = int(mine.holder[0]), int(mine.holder[-1])
@@ -280,7 +278,7 @@ class Lifetimes:
     def _merge(self, name: str, by_holder: bool) -> None:
         together: dict[int, list[Run]] = {}
         for run in self._state.runs(name):
-            origin = run.stats["min_holder"] >> ORIGIN if by_holder else 0
+            origin = run.stats["min_holder"] >> BLOCK if by_holder else 0
             together.setdefault(origin, []).append(run)
         for runs in together.values():
             chosen = self._merging.alike([len(r) for r in runs])
@@ -317,9 +315,9 @@ class Lifetimes:
 
 def by_origin(rows: Batch) -> list[Batch]:
     """Return rows with holders apart, by the operator and shard that made their holders."""
-    if int(rows.holder.min()) >> ORIGIN == int(rows.holder.max()) >> ORIGIN:
+    if int(rows.holder.min()) >> BLOCK == int(rows.holder.max()) >> BLOCK:
         return [rows]
-    origin = rows.holder >> ORIGIN
+    origin = rows.holder >> BLOCK
     return [rows.take(origin == one) for one in np.unique(origin)]
 
 

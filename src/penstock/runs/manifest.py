@@ -22,7 +22,7 @@ from typing import Any
 
 from penstock.errors import StateError
 
-FORMAT = 3
+FORMAT = 4
 
 _NAME = re.compile(r"\d{10}\.json")
 

@@ -34,13 +34,16 @@ from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import SplitKeys, routes, split_keys
 from penstock.physical.multiway import measured
 from penstock.physical.packing import Progress
-from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report
+from penstock.physical.parcels import SPARK_SCHEMA, Parcel
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
+from penstock.physical.reports import read_report
+from penstock.physical.sending import check_step
 from penstock.physical.stage import source_beats
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import book_of, entered
+from penstock.runs.holder_numbers import check_shards
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
 from penstock.settings import Config
@@ -50,6 +53,7 @@ from penstock.sources.backlog import Backlog, Waiting
 from penstock.sources.spool import SpoolFiles
 from penstock.sources.stream_forms import described, difference
 from penstock.spark.engine import pipeline_session
+from penstock.spark.exchange import share_states
 from penstock.spark.failures import root_cause
 from penstock.spark.metrics import Hot, Metrics, arrived, arrived_by_stream
 from penstock.spark.pushdown import push_down
@@ -139,6 +143,7 @@ class Pipeline:
     def _empty(self) -> Manifest:
         """Return what is true before the first batch."""
         shards = self.config["shards"] or self.spark.sparkContext.defaultParallelism
+        check_shards(shards)
         states: list[dict[str, Any]] = [{} for _ in range(shards)]
         run, lifetime = self.checkpoint.run, self.config["lifetime"]
         return Manifest(run=run, shards=shards, lifetime=lifetime, states=states)
@@ -485,6 +490,7 @@ class Pipeline:
         before = self.manifest
         idle = self._idle_streams()
         self.last_plan = plan
+        digests = frozenset(node.digest for node in plan.nodes)
         job = Job(
             batch,
             plan,
@@ -493,7 +499,9 @@ class Pipeline:
             self.shards,
             self.streams_of_plan(),
             before.progress,
-            [_only(shard, plan) for shard in before.states],
+            share_states(
+                self.checkpoint.segments, batch, (_only(shard, digests) for shard in before.states)
+            ),
             idle,
             failpoints.orders(),
             str(self.spark.sparkContext.master).startswith("local"),
@@ -570,6 +578,7 @@ class Pipeline:
         )
         fresh: dict[str, int] = {}
         counted: dict[int, dict[str, Any]] = {}
+        check_step(reports)
         for content in reports:
             if content["kind"] == "table":
                 continue
@@ -619,7 +628,6 @@ def _signature(node: Node, mode: str, keep: int) -> str:
     return plan([Query("", node, mode, keep=keep)], Config(), {}).nodes[-1].digest
 
 
-def _only(states: Mapping[str, Any], plan: PhysicalPlan) -> dict[str, Any]:
+def _only(states: Mapping[str, Any], digests: frozenset[str]) -> dict[str, Any]:
     """Keep the states of nodes that are in the plan: those of dropped queries are forgotten."""
-    digests = {n.digest for n in plan.nodes}
     return {digest: state for digest, state in states.items() if digest in digests}

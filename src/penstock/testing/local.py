@@ -21,9 +21,11 @@ from penstock.optimizer import optimize
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import routes
 from penstock.physical.packing import Packer, Progress, TablePacker
-from penstock.physical.parcels import REPORT_STAGE, Parcel, read_report
+from penstock.physical.parcels import REPORT_STAGE, Parcel
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
+from penstock.physical.reports import read_report
+from penstock.physical.sending import check_step
 from penstock.physical.stage import run_stage
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Config
@@ -183,9 +185,11 @@ class LocalEngine:
 
     def _take_reports(self, parcels: Iterable[Parcel]) -> None:
         fresh_views: dict[str, list[Row]] = {}
-        for parcel in parcels:
-            assert parcel.stage == REPORT_STAGE
-            content = read_report(parcel)
+        parcels = list(parcels)
+        assert all(parcel.stage == REPORT_STAGE for parcel in parcels)
+        reports = [read_report(parcel) for parcel in parcels]
+        check_step(reports)
+        for content in reports:
             self._states[content["shard"]] |= content["states"]
             for result in content["results"]:
                 batch = Batch.from_table(self._storage.read(result["place"]))
