@@ -23,13 +23,14 @@ from penstock.catalog import Catalog
 from penstock.cql.binding import statements
 from penstock.model import Batch
 from penstock.physical.book import BookedQuery
+from penstock.physical.exchange import ByKey
 from penstock.physical.explain import explain
 from penstock.physical.key_loads import Heat, Reached, Sample
-from penstock.physical.key_splits import Route, Split, pairs
-from penstock.physical.parcels import split
-from penstock.physical.plan import Exchange, PhysicalPlan
+from penstock.physical.key_splits import pairs
+from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query
 from penstock.physical.planner import plan as planned
+from penstock.physical.split_routes import Route, Split
 from penstock.reference import Inputs, accept, relation
 from penstock.runs.manifest import Manifest, read_manifest
 from penstock.settings import Config
@@ -426,16 +427,16 @@ def test_rows_of_a_hot_key_are_even_and_the_others_are_at_home() -> None:
     key = np.where(dice.random(rows) < 0.4, 7, dice.integers(0, 1000, rows))
     time = np.arange(rows, dtype=np.int64)
     batch = Batch.of([pa.array(key)], time, seq=time)
-    exchange = Exchange("hash", (0,))
+    exchange = ByKey((0,))
     sample = Sample()
     sample.add(batch, exchange)
     told = sample.describe()
     (hottest, count), *_ = told["keys"]
     assert told["rows"] == rows
     assert abs(count / rows - 0.4) < 0.05
-    home = {k: s for s, part in split(batch, exchange, shards) for k in part.columns[0].to_pylist()}
+    home = {k: s for s, part in exchange.route(batch, shards) for k in part.columns[0].to_pylist()}
     one = Split(hottest, 4, 0, 0, 10_000, 30_000)
-    sent = dict(split(batch, exchange, shards, Route.of([one], 0, True)))
+    sent = dict(exchange.route(batch, shards, Route.of([one], 0, True)))
     assert sum(map(len, sent.values())) == rows
     assert sorted(np.concatenate([part.start for part in sent.values()])) == list(range(rows))
     for shard, part in sent.items():
@@ -445,7 +446,7 @@ def test_rows_of_a_hot_key_are_even_and_the_others_are_at_home() -> None:
         hot = np.array(part.columns[0]) == 7
         middle = hot & (part.start >= 10_000) & (part.start < 30_000)
         assert abs(middle.sum() - 2_000) < 200
-    copies = dict(split(batch, exchange, shards, Route.of([one], 1, True)))
+    copies = dict(exchange.route(batch, shards, Route.of([one], 1, True)))
     for part in copies.values():
         assert (np.array(part.columns[0]) == 7).sum() >= (key == 7).sum()
 

@@ -24,7 +24,8 @@ from penstock.optimizer import optimize
 from penstock.physical.explain import explain
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
-from penstock.runs.lifetimes import ORIGIN, Lifetimes
+from penstock.runs.holder_numbers import BLOCK
+from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
 from penstock.settings import Config
@@ -127,7 +128,7 @@ def test_rows_die_once_and_in_time(turns, strategy, insertion, chance) -> None:
             holder = 0
             if held:
                 used[origin] += 1
-                holder = (origin + 1 << ORIGIN) + used[origin]
+                holder = (origin + 1 << BLOCK) + used[origin]
             fresh.append((number, start, end, holder))
             number += 1
         alive |= {n: (s, e, h) for n, s, e, h in fresh if s < e}
@@ -171,7 +172,7 @@ def test_rows_stay_unsorted_until_the_first_of_them_ends() -> None:
 def test_rows_told_in_order_are_the_front_of_a_run() -> None:
     state = State(MemoryStorage())
     lives = Lifetimes(state, "x", [pa.int64()], Merging("never"))
-    base = 1 << ORIGIN
+    base = 1 << BLOCK
     rows = Batch.of((pa.array([1, 2, 3]),), [0, 1, 2], holder=[base + 1, base + 2, base + 3])
     lives.turn(rows, Ends(), 5)
     lives.save()

@@ -130,7 +130,7 @@ def test_numbers_are_never_given_twice() -> None:
         operator = TagSpec().build()
         if shard:
             state = State(storage)
-        operator.open(Context(state, node=5, shard=shard))
+        operator.open(Context(state, node=5, shard=shard, shards=1024))
         (out,) = operator.receive(0, Batch.of([pa.array(["a", "b"])], [1, 2], holder=[0, 7]))
         assert isinstance(out, Batch)
         assert out.columns[0].to_pylist() == ["a", "b"]

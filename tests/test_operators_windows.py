@@ -62,7 +62,7 @@ def run(
     for batches, beat in zip(cuts, beats, strict=True):
         state = State(storage, json.loads(json.dumps(description)))
         operator = make()
-        operator.open(Context(state, node=3, shard=1, merging=merging))
+        operator.open(Context(state, node=3, shard=1, shards=2, merging=merging))
         for message in [*batches, Heartbeat(beat)]:
             for out in operator.receive(0, message):
                 if isinstance(out, Batch):

@@ -21,8 +21,7 @@ from penstock.cql.binding.join_text import bind_join
 from penstock.expr.nodes import Column
 from penstock.kernels.join_orders import Anywhere, Band, Boxes, Edit, Near, Overlap
 from penstock.model import TIMESTAMP, Batch
-from penstock.physical.parcels import split
-from penstock.physical.plan import COPIES, OWNED, Cells
+from penstock.physical.exchange import COPIES, OWNED, Cells
 from penstock.physical.predicates import recognise
 from penstock.reference import Inputs, accept
 from penstock.testing import LocalEngine, run_local
@@ -154,7 +153,7 @@ def batch(columns: list[pa.Array]) -> Batch:
 def shards_of(rows: Batch, exchange, shards: int) -> list[set[int]]:
     """Return the shards of each row, known by its start."""
     found: list[set[int]] = [set() for _ in range(len(rows))]
-    for shard, part in split(rows, exchange, shards):
+    for shard, part in exchange.route(rows, shards):
         assert Counter(part.start.tolist()).most_common(1)[0][1] == 1
         for row in part.start.tolist():
             found[row].add(shard)
@@ -194,8 +193,8 @@ def test_each_pair_meets_in_one_shard(kind, dimensions, source):
         [pa.array([p[d] for p in some], LONG if type_ == TIMESTAMP else type_).cast(type_)
          for d in keys] for some in (left, right)
     ]  # fmt: skip
-    own = shards_of(batch(columns[0]), Cells("cells", keys, width), shards)
-    copies = shards_of(batch(columns[1]), Cells("cells", keys, width, below, above), shards)
+    own = shards_of(batch(columns[0]), Cells(keys, width), shards)
+    copies = shards_of(batch(columns[1]), Cells(keys, width, below, above), shards)
     assert all(len(where) == 1 for where in own)
     for a, at in zip(left, own, strict=True):
         for b, places in zip(right, copies, strict=True):
@@ -226,8 +225,8 @@ def test_cells_spread_rows_and_copy_few():
     """Rows over many cells use all shards about evenly; one in sixteen is copied."""
     dice = np.random.default_rng(5)
     rows = batch([pa.array(dice.uniform(0, 100_000, 20_000))])
-    own = shards_of(rows, Cells("cells", (0,), (160.0,)), 4)
+    own = shards_of(rows, Cells((0,), (160.0,)), 4)
     counts = Counter(shard for where in own for shard in where)
     assert max(counts.values()) < 1.2 * min(counts.values())
-    copies = shards_of(rows, Cells("cells", (0,), (160.0,), (5.0,), (5.0,)), 4)
+    copies = shards_of(rows, Cells((0,), (160.0,), (5.0,), (5.0,)), 4)
     assert 1.03 < sum(map(len, copies)) / len(copies) < 1.08

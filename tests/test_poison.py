@@ -20,8 +20,9 @@ from penstock.cql import bind_query
 from penstock.errors import DataError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
-from penstock.physical.parcels import REPORT_STAGE, from_batches, read_report
+from penstock.physical.parcels import REPORT_STAGE, from_batches
 from penstock.physical.planner import Query, plan
+from penstock.physical.reports import read_report
 from penstock.runs.segments import read_segment
 from penstock.session import Session
 from penstock.settings import Config
@@ -503,7 +504,7 @@ def packed(tmp_path: Path, definition: StreamDef, rows: int) -> list[dict[str, A
         position, slices = files.advance(position, rows)
         job = Job(
             0, physical, dict(Config()), str(tmp_path / "runs"), 1, {"s": definition},
-            progress, [{}], frozenset(),
+            progress, "", frozenset(),
         )  # fmt: skip
         described = pa.RecordBatch.from_pylist(
             [dict(zip(DESCRIPTOR.names, one, strict=True)) for one in slices], DESCRIPTOR

@@ -37,7 +37,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Number of shards, and so of tasks per stage; 0 means one per core that Spark has. It is "
         "fixed when a checkpoint is made.",
         least=0,
-        most=10_000,
+        most=65_536,
     ),
     Setting("trigger", 0.1, "seconds", "Shortest time between the starts of two micro-batches."),
     Setting(

@@ -39,7 +39,7 @@ from penstock.model import (
     to_mask,
 )
 from penstock.operators.inbox import Inbox, Slice
-from penstock.runs.lifetimes import ORIGIN
+from penstock.runs.holder_numbers import holder_numbers
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
 from penstock.settings import Config
@@ -52,8 +52,9 @@ _LARGE = 4096
 class Context:
     """What an operator is given when it is opened.
 
-    ``node`` and ``shard`` make holder numbers unique in the whole plan.  ``now`` is the largest
-    time seen in the data.  ``block`` bounds the rows of one output batch of an expansion.
+    ``node`` and ``shard``, one of ``shards``, make holder numbers unique in the whole plan.
+    ``now`` is the largest time seen in the data.  ``block`` bounds the rows of one output batch of
+    an expansion.
     ``settings`` are those in force: none of them may change an answer.  ``tables`` are the ports
     whose rows are those of a static table: they all come in one micro-batch, before the first
     slice.  ``slowest`` is the least heartbeat of the relations that are kept for one-time queries.
@@ -62,6 +63,7 @@ class Context:
     state: State
     node: int = 0
     shard: int = 0
+    shards: int = 1
     now: int = MIN_TIME
     merging: Merging = field(default_factory=Merging)
     block: int = 1 << 18
@@ -72,9 +74,9 @@ class Context:
     def new_holders(self, count: int) -> I64:
         """Return ``count`` holder numbers never used before, ascending."""
         used = self.state.numbers.get("holders", 0)
+        first = holder_numbers(self.node, self.shard, self.shards).after(used, count)
         self.state.numbers["holders"] = used + count
-        base = ((self.node + 1) << (ORIGIN + 10)) | (self.shard << ORIGIN)
-        return np.arange(base + used + 1, base + used + 1 + count, dtype=np.int64)
+        return np.arange(first, first + count, dtype=np.int64)
 
 
 class Operator(ABC):

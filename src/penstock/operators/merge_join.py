@@ -137,6 +137,7 @@ class MergeJoinSpec(Spec):
     sliced = False
     holders = "none"
     splits_keys = True
+    keeps_step = False
 
 
 @dataclass(frozen=True)

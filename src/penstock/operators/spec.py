@@ -37,6 +37,8 @@ class Spec(ABC):
     """It needs the order in which rows arrived."""
     splits_keys: ClassVar[bool] = False
     """Two inputs meet by key, and several shards may share a key: see `physical.key_splits`."""
+    keeps_step: ClassVar[bool] = True
+    """Its heartbeat follows from those of its inputs alone, so it is the same in all shards."""
 
     @abstractmethod
     def build(self) -> Operator:

@@ -14,10 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.model import MIN_TIME
-from penstock.physical.key_splits import Route
 from penstock.physical.packing import Packer, Progress
-from penstock.physical.parcels import Parcel, read_report
+from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.reports import read_report
+from penstock.physical.sending import check_step
+from penstock.physical.split_routes import Route
 from penstock.physical.stage import run_stage
 from penstock.runs.state import Storage
 from penstock.settings import Config
@@ -67,6 +69,8 @@ class Outcome:
     @staticmethod
     def of(reports: Iterable[Report], shards: int) -> Outcome:
         """Read the reports of all tasks, which come in any order."""
+        reports = list(reports)
+        check_step(reports)
         outcome = Outcome([{} for _ in range(shards)])
         for content in reports:
             if content["kind"] == "source":

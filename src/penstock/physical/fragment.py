@@ -18,6 +18,7 @@ from penstock.operators.base import Context, Operator
 from penstock.operators.output import OutputOperator
 from penstock.physical.plan import PhysicalPlan
 from penstock.queues.fifo import Fifo, Queue
+from penstock.runs.destinations import Destinations
 from penstock.runs.merging import Merging
 from penstock.runs.state import State, Storage
 from penstock.schedule.policy import policy
@@ -37,6 +38,7 @@ class Fragment:
         plan: PhysicalPlan,
         stage: int,
         shard: int,
+        shards: int,
         states: dict[str, Any],
         storage: Storage,
         config: Config,
@@ -64,7 +66,7 @@ class Fragment:
         self._outgoing: dict[int, list[int]] = {}
         self.seconds: dict[int, float] = {}
         self.rows_out: dict[int, int] = {}
-        merging = Merging.within(
+        self._merging = merging = Merging.within(
             config["merge.strategy"], config["merge.fan_in"], config["join.memory"]
         )
         for at in self.positions:
@@ -74,7 +76,7 @@ class Fragment:
             operator = node.spec.build()
             tables = (p for p, source in enumerate(node.inputs) if plan.is_table(source.producer))
             context = Context(
-                state, node.number, shard, MIN_TIME, merging, config["block.rows"], config
+                state, node.number, shard, shards, MIN_TIME, merging, config["block.rows"], config
             )
             context.tables = frozenset(tables)
             operator.open(context)
@@ -104,6 +106,12 @@ class Fragment:
         slowest = self.plan.slowest(beats) if kept else {}
         for operator in kept:
             operator.context.slowest = slowest.get(operator.timestamps, INF)
+
+    def destinations(self, channel: int) -> Destinations:
+        """Open what is remembered of the shards that a channel's rows went to."""
+        target = self.plan.channels[channel]
+        name = f"sent.{target.stage}.{target.exchange!r}"
+        return Destinations(self._states[target.producer], name, self._merging)
 
     def feed(self, channel: int, message: Message) -> None:
         """Put a message that came through a channel into the queues of its consumers."""

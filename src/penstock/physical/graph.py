@@ -30,16 +30,9 @@ from penstock.operators.negative_tuples import SignsSpec
 from penstock.operators.output import OutputSpec
 from penstock.operators.spec import Spec, digest_of
 from penstock.operators.time_window import TimeWindowSpec
-from penstock.physical.plan import (
-    SINGLE,
-    SPREAD,
-    Channel,
-    Exchange,
-    Input,
-    PhysicalNode,
-    PhysicalPlan,
-    Source,
-)
+from penstock.physical.exchange import SINGLE, SPREAD, ByKey, Exchange
+from penstock.physical.plan import Channel, Input, PhysicalNode, PhysicalPlan, Source
+from penstock.runs.holder_numbers import check_operators
 from penstock.settings import Config
 
 
@@ -194,7 +187,7 @@ class Graph:
             [node.inputs[0].producer],
             [exchange],
             node.types,
-            exchange if exchange.kind != "spread" else None,
+            exchange if exchange != SPREAD else None,
             node.label,
             node.pattern,
             identity=("stage", stage),
@@ -252,6 +245,7 @@ class Graph:
         number = self.numbers.get(node.digest)
         if number is None:
             number = next(self._free_numbers)
+            check_operators(number + 1)
             self.numbers[node.digest] = number
         self.nodes.append(replace(node, number=number))
         self._by_digest[node.digest] = len(self.nodes) - 1
@@ -291,7 +285,7 @@ def reachable(whole: PhysicalPlan) -> PhysicalPlan:
 
 def all_columns(types: Sequence[pa.DataType]) -> Exchange:
     """Return the distribution in which equal rows meet."""
-    return Exchange("hash", tuple(range(len(types))))
+    return ByKey(tuple(range(len(types))))
 
 
 def relaxed(graph: Graph, producer: int, demand: Exchange) -> Exchange:

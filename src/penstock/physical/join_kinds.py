@@ -26,9 +26,9 @@ from penstock.operators.project import ProjectSpec
 from penstock.operators.row_numbers import NUMBER, TagSpec
 from penstock.operators.union import UnionSpec
 from penstock.operators.unmatched import UnmatchedSpec
+from penstock.physical.exchange import Exchange
 from penstock.physical.graph import Graph
 from penstock.physical.joins import Joined, distributions, exchanged, join
-from penstock.physical.plan import Exchange
 
 
 def join_of_kind(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:

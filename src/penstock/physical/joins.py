@@ -26,8 +26,8 @@ from penstock.operators.join import JoinSpec
 from penstock.operators.merge_join import ProgressiveMergeJoinSpec, TemporalMergeJoinSpec
 from penstock.operators.project import ProjectSpec
 from penstock.operators.spec import Spec
+from penstock.physical.exchange import COPIES, OWNED, SINGLE, ByKey, Cells, Exchange, Shared
 from penstock.physical.graph import Graph, aligned, translate, usable
-from penstock.physical.plan import COPIES, OWNED, SINGLE, Cells, Exchange, Shared
 from penstock.physical.predicates import Recognised, recognise, sharpened
 
 _COPYING_KINDS = ("inner", "left", "right", "semi", "anti")
@@ -232,18 +232,18 @@ def distributions(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
         return [SINGLE, SINGLE]
     ways = graph.config["join.split"]
     if ways > 1 and left.copied:
-        return [Shared("shared", left.keys, ways), Shared("shared", right.keys, ways, True)]
+        return [Shared(left.keys, ways), Shared(right.keys, ways, True)]
     if aligned(have_left, left.keys, have_right, right.keys):
         assert have_left is not None
         assert have_right is not None
         return [have_left, have_right]
     if usable(graph, left.at, left.keys):
         assert have_left is not None
-        return [have_left, Exchange("hash", translate(have_left.keys, left.keys, right.keys))]
+        return [have_left, ByKey(translate(have_left.keys, left.keys, right.keys))]
     if usable(graph, right.at, right.keys):
         assert have_right is not None
-        return [Exchange("hash", translate(have_right.keys, right.keys, left.keys)), have_right]
-    return [Exchange("hash", left.keys), Exchange("hash", right.keys)]
+        return [ByKey(translate(have_right.keys, right.keys, left.keys)), have_right]
+    return [ByKey(left.keys), ByKey(right.keys)]
 
 
 def _without_keys(left: Joined, right: Joined) -> list[Exchange]:
@@ -262,8 +262,8 @@ def _without_keys(left: Joined, right: Joined) -> list[Exchange]:
     factor = _CELLS_PER_REACH[len(below) - 1]
     cells = tuple((b + a) * factor or 1.0 for b, a in zip(below, above, strict=True))
     return [
-        Cells("cells", left.keys, cells),
-        Cells("cells", right.keys, cells, below, above),
+        Cells(left.keys, cells),
+        Cells(right.keys, cells, below, above),
     ]
 
 

@@ -23,8 +23,10 @@ import numpy.typing as npt
 from penstock.kernels.cells import cells_of
 from penstock.kernels.keys import hash_columns
 from penstock.model import INF, MIN_TIME, U64, Batch
-from penstock.physical.key_splits import Pair, Split, Told, pairs, splits_of
-from penstock.physical.plan import Cells, Exchange, PhysicalPlan
+from penstock.physical.exchange import Cells, Exchange
+from penstock.physical.key_splits import Pair, Told, pairs, splits_of
+from penstock.physical.plan import PhysicalPlan
+from penstock.physical.split_routes import Split
 
 _LOOKED_AT = 1024
 """Rows of a message that are looked at."""

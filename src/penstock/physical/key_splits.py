@@ -39,16 +39,12 @@ added later has sources of its own, so the inputs of a join that has splits get 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
-
-import numpy as np
 
 from penstock.errors import InternalError
 from penstock.expr.nodes import Column
-from penstock.model import I64, INF, U64, Mask
 from penstock.operators.distinct import DistinctSpec
 from penstock.operators.output import OutputSpec
 from penstock.operators.project import ProjectSpec
@@ -56,35 +52,16 @@ from penstock.operators.row_numbers import TagSpec
 from penstock.operators.time_window import TimeWindowSpec
 from penstock.operators.union import UnionSpec
 from penstock.operators.unmatched import UnmatchedSpec
-from penstock.physical.plan import Cells, Exchange, PhysicalPlan
+from penstock.physical.exchange import ByKey, Cells
+from penstock.physical.plan import PhysicalPlan
+from penstock.physical.split_routes import Route, Split
 from penstock.windows import WindowSpec
-
-_FEW = 8
-"""So many keys are compared with all rows one by one, faster than by searching."""
 
 _FARTHEST = 1 << 62
 """A reach from here on counts as none that ends."""
 
 Told = Mapping[str, Mapping[str, Any]]
 """The splits of each pair of inputs as a manifest has them: ``joins`` (digests) and ``splits``."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """A key, by one lane of its hash, that several shards share; ``side`` (0 left) is spread."""
-
-    key: int
-    ways: int
-    side: int
-    copied_from: int
-    spread_from: int
-    spread_until: int = INF
-    copied_until: int = INF
-
-    @property
-    def cooling(self) -> bool:
-        """Whether it has been decided when the split ends."""
-        return self.spread_until < INF
 
 
 @dataclass(frozen=True)
@@ -102,85 +79,6 @@ class Pair:
     since: tuple[int | None, int | None]
     reaches: tuple[int | None, int | None]
     roles: tuple[bool, bool]
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """At most one split of each key, as one side of the join sees them, in order of the keys."""
-
-    keys: U64
-    ways: I64
-    copied: Mask
-    first: I64
-    until: I64
-
-    @staticmethod
-    def of(splits: Sequence[Split], side: int) -> _Layer:
-        spread = [split.side == side for split in splits]
-        own = list(zip(splits, spread, strict=True))
-        return _Layer(
-            np.array([s.key for s in splits], np.uint64),
-            np.array([s.ways for s in splits], np.int64),
-            ~np.array(spread, bool),
-            np.array([s.spread_from if mine else s.copied_from for s, mine in own], np.int64),
-            np.array([s.spread_until if mine else s.copied_until for s, mine in own], np.int64),
-        )
-
-    def rows(self, keys: U64, time: I64) -> tuple[I64, I64]:
-        """Return the rows whose keys are split at their time, and the splits."""
-        if len(self.keys) <= _FEW:
-            found = [np.flatnonzero(keys == key) for key in self.keys]
-            rows = np.concatenate(found)
-            split = np.repeat(np.arange(len(found)), [len(some) for some in found])
-        else:
-            split = np.searchsorted(self.keys, keys)
-            split[split == len(self.keys)] = 0
-            rows = np.flatnonzero(self.keys[split] == keys)
-            split = split[rows]
-        now = (time[rows] >= self.first[split]) & (time[rows] < self.until[split])
-        return rows[now], split[now]
-
-
-@dataclass(frozen=True)
-class Route:
-    """What one batch knows of the split keys of a channel; ``counted``: its keys are counted.
-
-    A key that is split again, over more shards, has the same side spread: the most ways count.
-    """
-
-    counted: bool = False
-    layers: tuple[_Layer, ...] = ()
-
-    @staticmethod
-    def of(splits: Iterable[Split], side: int, counted: bool) -> Route:
-        """Return the route of one side of a join."""
-        layers: list[list[Split]] = []
-        ordered = sorted(splits, key=lambda s: (s.key, s.ways))
-        for _, same in groupby(ordered, lambda s: s.key):
-            for depth, split in enumerate(same):
-                layers += [[]] if depth == len(layers) else []
-                layers[depth].append(split)
-        return Route(counted, tuple(_Layer.of(layer, side) for layer in layers))
-
-    def shared(self, keys: U64, time: I64) -> tuple[I64, I64, Mask]:
-        """Return the rows whose keys several shards share, how many, and which are copied.
-
-        A row may be there several times, with fewer ways at first.
-        """
-        rows, ways, copied = [], [], []
-        for layer in self.layers:
-            found, split = layer.rows(keys, time)
-            rows.append(found)
-            ways.append(layer.ways[split])
-            copied.append(layer.copied[split])
-        return np.concatenate(rows), np.concatenate(ways), np.concatenate(copied)
-
-    def copies(self, keys: U64, time: I64) -> I64:
-        """Return to how many shards each row goes, home included, on the side that is copied."""
-        rows, ways, copied = self.shared(keys, time)
-        result = np.ones(len(keys), np.int64)
-        result[rows[copied]] = ways[copied]
-        return result
 
 
 def splits_of(told: Told, pair: Pair) -> list[Split]:
@@ -363,7 +261,7 @@ def _pair(
     match left.exchange, right.exchange:
         case Cells(below=()), Cells(below=below) if below:
             copyable[0] = False
-        case Exchange("hash"), Exchange("hash"):
+        case ByKey(), ByKey():
             pass
         case _:
             return None

@@ -36,9 +36,10 @@ from penstock.operators.multi_join import MultiJoinSpec, Reach
 from penstock.operators.negative_tuples import SignsSpec
 from penstock.operators.project import ProjectSpec
 from penstock.optimizer.push_filters import conjuncts
+from penstock.physical.exchange import SINGLE, ByKey, Exchange
 from penstock.physical.graph import Graph
 from penstock.physical.joins import with_key_columns
-from penstock.physical.plan import SINGLE, Exchange, PhysicalPlan
+from penstock.physical.plan import PhysicalPlan
 from penstock.physical.predicates import recognise
 
 _SELECTIVE = 0.5
@@ -370,7 +371,7 @@ def _build(
     first = [sum(len(t) for t in types[:i]) for i in range(len(types))]
     moved = {c: first[i] + at for c, (i, at) in enumerate(tree.home)}
     coordinates = form.coordinates
-    demands = [SINGLE] * len(below)
+    demands: list[Exchange] = [SINGLE] * len(below)
     if form.reaches is None:
         coordinates = tuple(
             tuple(expr.Column(k, kinds[k]) for k in columns)
@@ -410,7 +411,7 @@ def _distributions(
             votes[chosen] = votes.get(chosen, 0) + 1
     everything = tuple(range(len(keys[0])))
     by = max(votes, key=lambda chosen: votes[chosen]) if votes else everything
-    return [Exchange("hash", tuple(own[k] for k in by)) for own in keys]
+    return [ByKey(tuple(own[k] for k in by)) for own in keys]
 
 
 def _partitioning(
@@ -423,5 +424,5 @@ def _partitioning(
     for demand, offset in zip(demands, first, strict=True):
         columns = [offset + k for k in demand.keys]
         if all(c in place for c in columns):
-            return Exchange("hash", tuple(place[c] for c in columns))
+            return ByKey(tuple(place[c] for c in columns))
     return None

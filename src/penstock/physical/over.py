@@ -16,8 +16,8 @@ from penstock.expr.nodes import Column, Expr, shift
 from penstock.operators.filter import FilterSpec
 from penstock.operators.over import OverSpec
 from penstock.operators.project import ProjectSpec
+from penstock.physical.exchange import SINGLE, ByKey
 from penstock.physical.graph import Graph, after, projected, relaxed
-from penstock.physical.plan import SINGLE, Exchange
 
 
 def over(graph: Graph, node: algebra.Over, below: int) -> int:
@@ -57,7 +57,7 @@ def _operator(
     order: tuple[int, int | None, bool],
 ) -> int:
     types = graph.nodes[below].types
-    demand = relaxed(graph, below, Exchange("hash", keys) if keys else SINGLE)
+    demand = relaxed(graph, below, ByKey(keys) if keys else SINGLE)
     names = [f"#{i}" for i in range(len(types))]
     label = ", ".join(dict.fromkeys(over_text(call, names, False) for call in calls))
     numbers = (pa.int64(),) if order[2] else ()

@@ -19,9 +19,11 @@ from penstock.expr.arrow import evaluate_mask
 from penstock.model import I64, INF, MIN_TIME, Batch, Mask, Message, one_array, to_numpy
 from penstock.physical.fragment import Fragment
 from penstock.physical.key_loads import Sample
-from penstock.physical.key_splits import Route
-from penstock.physical.parcels import Parcel, address, announce
+from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.reports import announce
+from penstock.physical.sending import rows_sent
+from penstock.physical.split_routes import Route
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Config
 
@@ -124,11 +126,11 @@ class Packer:
         return late_table
 
     def finish(self, final: bool) -> Progress:
-        """End the stream's batch: tell every shard of every stage how far the stream has come."""
+        """End the stream's batch: tell every shard how far the stream has come."""
         if final:
             self.progress = replace(self.progress, final=True)
         beat = self.progress.heartbeat(self._slack)
-        self._parcels += announce(self.plan, self._name, beat, self.progress.max_time, self._shards)
+        self._parcels += announce(self._name, beat, self.progress.max_time, self._shards)
         return self.progress
 
     def parcels(self) -> Iterator[Parcel]:
@@ -168,13 +170,13 @@ class Packer:
         self._fragment.run()
 
     def _send(self, channel: int, message: Message) -> None:
+        assert isinstance(message, Batch)
         route = self._routes.get(channel)
-        if route is not None and route.counted and isinstance(message, Batch):
+        if route is not None and route.counted:
             sample = self._samples.setdefault(channel, Sample())
             sample.add(message, self.plan.channels[channel].exchange)
-        self._parcels.extend(
-            _addressed(self.plan, channel, message, self._shards, self._with_seq, route)
-        )
+        numbered = channel in self._with_seq
+        self._parcels.extend(rows_sent(self.plan, channel, message, self._shards, numbered, route))
 
 
 class TablePacker:
@@ -213,7 +215,9 @@ class TablePacker:
         return parcels
 
     def _send(self, channel: int, message: Message) -> None:
-        self._parcels.extend(_addressed(self.plan, channel, message, self._shards, self._with_seq))
+        assert isinstance(message, Batch)
+        numbered = channel in self._with_seq
+        self._parcels.extend(rows_sent(self.plan, channel, message, self._shards, numbered))
 
 
 def columns_read(plan: PhysicalPlan, source: int) -> frozenset[int]:
@@ -260,19 +264,6 @@ def _channels_with_seq(plan: PhysicalPlan) -> frozenset[int]:
     )
 
 
-def _addressed(
-    plan: PhysicalPlan,
-    channel: int,
-    message: Message,
-    shards: int,
-    with_seq: frozenset[int],
-    route: Route | None = None,
-) -> Iterator[Parcel]:
-    target = plan.channels[channel]
-    numbered = channel in with_seq
-    return address(message, channel, target.exchange, target.stage, shards, numbered, route)
-
-
 def _stage_minus_one(
     plan: PhysicalPlan, sources: Sequence[int], config: Config, send: Any
 ) -> Fragment:
@@ -280,4 +271,4 @@ def _stage_minus_one(
         raise AssertionError("answers do not leave from the packing stage")
 
     storage, positions = MemoryStorage(), plan.packed(sources)
-    return Fragment(plan, -1, 0, {}, storage, config, {}, send, deliver, positions)
+    return Fragment(plan, -1, 0, 1, {}, storage, config, {}, send, deliver, positions)

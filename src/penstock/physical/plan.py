@@ -21,61 +21,7 @@ from penstock.model import INF, MIN_TIME
 from penstock.operators.negative_tuples import SignsSpec
 from penstock.operators.output import OutputSpec
 from penstock.operators.spec import Spec
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """How rows find their shard.
-
-    ``hash`` of key columns, ``single`` (shard 0), ``spread`` (any shard); for joins without keys
-    ``owned`` (one shard, by the whole row), ``copies`` (every shard) and ``cells`` (`Cells`).
-    """
-
-    kind: str
-    keys: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return (
-            f"hash({', '.join(f'#{k}' for k in self.keys)})" if self.kind == "hash" else self.kind
-        )
-
-
-@dataclass(frozen=True)
-class Cells(Exchange):
-    """By the cells of a grid over the key columns: see `penstock.kernels.cells`.
-
-    A row goes to the cells between ``below`` and ``above`` its coordinates.  Empty ends: to the one
-    cell that it lies in.
-    """
-
-    widths: tuple[float, ...] = ()
-    below: tuple[float, ...] = ()
-    above: tuple[float, ...] = ()
-
-    def __str__(self) -> str:
-        pairs = zip(self.keys, self.widths, strict=True)
-        sides = ", ".join(f"#{key} by {width:.6g}" for key, width in pairs)
-        return f"cells({sides}{', with neighbours' if self.below else ''})"
-
-
-@dataclass(frozen=True)
-class Shared(Exchange):
-    """By key, but a key has ``ways`` shards: rows of one side stand in one of them, by the whole
-    row, and rows of the other side are ``copied`` to all of them.
-    """
-
-    ways: int = 1
-    copied: bool = False
-
-    def __str__(self) -> str:
-        keys = ", ".join(f"#{k}" for k in self.keys)
-        return f"hash({keys}, {'copies in' if self.copied else 'one of'} {self.ways} shards)"
-
-
-SINGLE = Exchange("single")
-SPREAD = Exchange("spread")
-OWNED = Exchange("owned")
-COPIES = Exchange("copies")
+from penstock.physical.exchange import ByKey, Cells, Exchange, Shared
 
 
 @dataclass(frozen=True)
@@ -270,11 +216,25 @@ class PhysicalPlan:
         found: list[str | None] = []
         for target in self.channels:
             match target.exchange:
-                case Exchange("hash") | Cells(below=()) | Shared(copied=False):
+                case ByKey() | Cells(below=()) | Shared(copied=False):
                     found.append(f"{self.nodes[target.producer].digest} {target.exchange}")
                 case _:
                     found.append(None)
         return found
+
+    @cached_property
+    def in_step(self) -> frozenset[int]:
+        """The nodes whose heartbeats are the same in all shards.
+
+        They follow from those that come in, which all shards hear alike, unless an operator moves
+        on as its own rows allow.
+        """
+        found: set[int] = set()
+        for at, node in enumerate(self.nodes):
+            heard = (i.channel is not None or i.producer in found for i in node.inputs)
+            if (node.spec is None or node.spec.keeps_step) and all(heard):
+                found.add(at)
+        return frozenset(found)
 
     def by_key(self, channel: int) -> str | None:
         """Return what a channel carries, as digest and keys, if its rows are spread by keys."""

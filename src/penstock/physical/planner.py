@@ -29,12 +29,13 @@ from penstock.operators.top_k import TopKSpec
 from penstock.operators.union import UnionSpec
 from penstock.optimizer.nameless import canonical
 from penstock.physical.asof import asof_join
+from penstock.physical.exchange import SINGLE, ByKey, Exchange
 from penstock.physical.graph import Graph, after, all_columns, projected, reachable, relaxed
 from penstock.physical.join_kinds import join_of_kind
 from penstock.physical.joins import Joined, prepared, with_key_columns
 from penstock.physical.multiway import Surroundings, meaning_of, multiway
 from penstock.physical.over import over
-from penstock.physical.plan import SINGLE, Answer, Exchange, PhysicalPlan
+from penstock.physical.plan import Answer, PhysicalPlan
 from penstock.physical.window_distribution import wanted
 from penstock.settings import Config
 
@@ -162,7 +163,7 @@ def _(node: algebra.Window, planner: Planner) -> int:
             planner.wanted.get(node),
         )
     keys = node.spec.partition_by
-    demand = relaxed(planner, below, Exchange("hash", keys) if keys else SINGLE)
+    demand = relaxed(planner, below, ByKey(keys) if keys else SINGLE)
     kind = SessionWindowSpec if node.spec.session is not None else RowWindowSpec
     where = after(planner, below, demand)
     spec = kind(types, node.spec)
@@ -218,10 +219,10 @@ def _(node: algebra.AsofJoin, planner: Planner) -> int:
 def _(node: algebra.Aggregate, planner: Planner) -> int:
     below, keys = with_key_columns(planner, planner.lower(node.input), node.keys)
     types = planner.nodes[below].types
-    demand = relaxed(planner, below, Exchange("hash", keys) if node.keys else SINGLE)
+    demand = relaxed(planner, below, ByKey(keys) if node.keys else SINGLE)
     where = after(planner, below, demand)
     if where is not None and where.kind == "hash":
-        where = Exchange("hash", tuple(keys.index(k) for k in where.keys))
+        where = ByKey(tuple(keys.index(k) for k in where.keys))
     key_exprs = tuple(expr.Column(k, types[k]) for k in keys)
     panes = bool(self_sliding(node.input)) and planner.config["panes"] and not planner.negative
     return planner.operator(

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from penstock.errors import InternalError
 from penstock.model import INF, MIN_TIME, Batch, Heartbeat, Message
 from penstock.operators.output import OutputOperator
 from penstock.physical.fragment import Fragment
-from penstock.physical.parcels import (
-    BEAT,
-    SOURCE,
-    Parcel,
-    address,
-    decode,
-    read_report,
-    report,
-)
+from penstock.physical.parcels import BEAT, SOURCE, Parcel, decode
 from penstock.physical.plan import Answer, PhysicalPlan
+from penstock.physical.reports import read_report, report
+from penstock.physical.sending import Sender
 from penstock.runs.state import Storage
 from penstock.settings import Config
 
@@ -45,7 +40,6 @@ def run_stage(
     is there.
     """
     out: list[Parcel] = []
-    last_beat: dict[int, int] = {}
     results: list[dict[str, Any]] = []
     views: dict[int, tuple[Batch, int]] = {}
     answers = {a.node: a for a in plan.answers}
@@ -57,11 +51,7 @@ def run_stage(
     tables = {n for n, c in enumerate(plan.channels) if plan.is_table(c.producer)}
 
     def send(channel: int, message: Message) -> None:
-        if isinstance(message, Heartbeat):
-            last_beat[channel] = message.time  # one for each writer: sent when all is done
-            return
-        target = plan.channels[channel]
-        out.extend(address(message, channel, target.exchange, target.stage, shards, False))
+        out.extend(sender.send(channel, message))
 
     def deliver(node: int, batch: Batch, operator: OutputOperator) -> None:
         answer = answers[node]
@@ -73,7 +63,11 @@ def run_stage(
         elif len(batch):
             results.append(_result(answer, batch, storage))
 
-    fragment = Fragment(plan, stage, shard, dict(states), storage, config, latest, send, deliver)
+    fragment = Fragment(
+        plan, stage, shard, shards, dict(states), storage, config, latest, send, deliver
+    )
+    negative = config["lifetime"] == "negative"
+    sender = Sender(plan, stage, shard, shards, negative, fragment.destinations)
     for parcel in parcels:
         if parcel.stage != stage:
             yield parcel
@@ -81,6 +75,8 @@ def run_stage(
             content = read_report(parcel)
             fresh[content["stream"]] = content["beat"]
             latest[content["stream"]] = content["now"]
+            if stage + 1 < plan.stages:
+                yield replace(parcel, stage=stage + 1)
         elif parcel.kind == BEAT:
             message = decode(BEAT, parcel.blob)
             assert isinstance(message, Heartbeat)
@@ -111,11 +107,8 @@ def run_stage(
     fragment.run()
     for node, (batch, as_of) in views.items():
         results.append(_result(answers[node], batch, storage) | {"as_of": as_of})
+    out.extend(sender.finish())
     described = fragment.close()
-    for number, target in enumerate(plan.channels):
-        if plan.nodes[target.producer].stage == stage:
-            own = Heartbeat(last_beat.get(number, MIN_TIME))
-            out.extend(address(own, number, target.exchange, target.stage, shards, False))
     yield from out
     yield report(
         {
@@ -126,6 +119,7 @@ def run_stage(
             "results": results,
             "fed": fed,
             **fragment.work(),
+            "beats": sender.beats(),
         }
     )
 
@@ -139,11 +133,12 @@ def _result(answer: Answer, batch: Batch, storage: Storage) -> dict[str, Any]:
 def _beat(
     plan: PhysicalPlan, channel: int, heard: list[int], shards: int, beats: Mapping[str, int]
 ) -> int:
-    """Return the heartbeat of a channel: the minimum over its writers."""
+    """Return the heartbeat of a channel: the minimum over its writers, see `physical.sending`."""
     producer = plan.channels[channel].producer
     if plan.nodes[producer].stage >= 0:
-        if len(heard) != shards:
-            raise InternalError(f"a channel must hear {shards} heartbeats, got {len(heard)}")
+        writers = 1 if producer in plan.in_step else shards
+        if len(heard) != writers:
+            raise InternalError(f"a channel must hear {writers} heartbeats, got {len(heard)}")
         return min(heard)
     while plan.nodes[producer].source is None:
         producer = plan.nodes[producer].inputs[0].producer

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.expr.nodes import Column, Expr
-from penstock.physical.plan import Exchange
+from penstock.physical.exchange import ByKey, Exchange
 
 
 def wanted(plan: Node) -> dict[Node, Exchange]:
@@ -23,7 +23,7 @@ def wanted(plan: Node) -> dict[Node, Exchange]:
         for below, keys in _keyed(node):
             place = _followed(below, keys)
             if place is not None:
-                found.setdefault(place[0], Exchange("hash", place[1]))
+                found.setdefault(place[0], ByKey(place[1]))
     return found
 
 

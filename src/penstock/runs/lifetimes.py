@@ -28,12 +28,10 @@ import pyarrow as pa
 
 from penstock.kernels.steps import ranges
 from penstock.model import I64, INF, Batch, Ends, Mask, to_numpy
+from penstock.runs.holder_numbers import BLOCK
 from penstock.runs.merging import Merging
 from penstock.runs.spine import Piece, Spine, chosen_rows, some_of
 from penstock.runs.state import State
-
-ORIGIN = 40
-"""The bits of a holder below those that say which operator and shard made it."""
 
 
 class _Told:
@@ -123,7 +121,7 @@ class _ByHolder(_Rows):
     """Rows in order of their holders."""
 
     def _family(self, piece: Piece) -> int:
-        return piece.stats["min_holder"] >> ORIGIN
+        return piece.stats["min_holder"] >> BLOCK
 
     def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64 | None:
         holder = some_of(to_numpy(table.column("_holder")), rows)
@@ -275,8 +273,8 @@ class Lifetimes:
             ends = Ends(ends.holder[fresh], ends.end[fresh])
         begin = 0
         while begin < len(ends) and self._by_holder.pieces:
-            origin = int(ends.holder[begin]) >> ORIGIN
-            finish = int(np.searchsorted(ends.holder, (origin + 1) << ORIGIN))
+            origin = int(ends.holder[begin]) >> BLOCK
+            finish = int(np.searchsorted(ends.holder, (origin + 1) << BLOCK))
             mine = Ends(ends.holder[begin:finish], ends.end[begin:finish])
             begin = finish
             low, high = int(mine.holder[0]), int(mine.holder[-1])
@@ -380,7 +378,7 @@ class Lifetimes:
 
 def by_origin(rows: Batch) -> list[Batch]:
     """Return rows with holders apart, by the operator and shard that made their holders."""
-    if int(rows.holder.min()) >> ORIGIN == int(rows.holder.max()) >> ORIGIN:
+    if int(rows.holder.min()) >> BLOCK == int(rows.holder.max()) >> BLOCK:
         return [rows]
-    origin = rows.holder >> ORIGIN
+    origin = rows.holder >> BLOCK
     return [rows.take(origin == one) for one in np.unique(origin)]

@@ -1,4 +1,7 @@
-"""The way of rows between the tasks of one machine: through a file, not through the JVM.
+"""What goes beside Spark, through files: states to the tasks, and rows on one machine.
+
+A task gets the states of its own shard: the driver writes those of all shards into one file, and
+each task reads its part.  Sent with the function, all states would go to every task.
 
 Spark's shuffle takes a blob from Python to the JVM, compresses it, writes and reads it, and gives
 it to Python again.  Where all tasks share a machine, a task writes its large blobs into one file
@@ -13,15 +16,17 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StateError
 from penstock.physical.parcels import REPORT_STAGE, Parcel
-from penstock.runs.files import room_for
+from penstock.runs.files import private, room_for
 
 AWAY = 1 << 8
 """Added to the kind of a parcel whose blob is in a file; its own blob says where."""
@@ -79,12 +84,45 @@ def receive(parcels: Iterable[Parcel], folder: str, stage: int) -> Iterator[Parc
                 with pa.memory_map(str(Path(folder, name))) as mapped:
                     maps[name] = mapped.read_buffer()
             except OSError as error:
-                raise StateError(
-                    f"the file {Path(folder, name)}, through which tasks exchange rows, must be "
-                    f"readable until its batch is done, got: {error}; nothing is lost: run the "
-                    f"same command again"
-                ) from error
+                raise _lost(Path(folder, name), "tasks exchange rows", error) from error
         yield replace(parcel, kind=parcel.kind - AWAY, blob=maps[name].slice(offset, length))
+
+
+def share_states(folder: str, batch: int, states: Iterable[Mapping[str, Any]]) -> str:
+    """Write the states of all shards into a new file of ``folder`` and return its name.
+
+    It begins with the place of each shard's part: two numbers of 8 bytes.
+    """
+    parts = [json.dumps(one, separators=(",", ":")).encode() for one in states]
+    sizes = np.array([len(part) for part in parts], "<i8")
+    places = np.stack((np.cumsum(sizes) - sizes + 16 * len(parts), sizes), axis=1)
+    path = Path(folder, f"{batch}-states-{uuid.uuid4().hex}.exchange")
+    with room_for(f"checkpoint {Path(folder).parent}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "xb", opener=private) as sink:
+            sink.write(places.tobytes())
+            sink.writelines(parts)
+    return path.name
+
+
+def states_of(folder: str, name: str, shard: int) -> dict[str, Any]:
+    """Return the states of one shard."""
+    try:
+        with open(Path(folder, name), "rb") as source:
+            source.seek(16 * shard)
+            offset, size = np.frombuffer(source.read(16), "<i8").tolist()
+            source.seek(offset)
+            states: dict[str, Any] = json.loads(source.read(size))
+            return states
+    except (OSError, ValueError) as error:
+        raise _lost(Path(folder, name), "tasks get their states", error) from error
+
+
+def _lost(path: Path, what: str, error: Exception) -> StateError:
+    return StateError(
+        f"the file {path}, through which {what}, must be readable until its batch is done, got: "
+        f"{error}; nothing is lost: run the same command again"
+    )
 
 
 def _write(handle: int, data: memoryview, offset: int) -> None:

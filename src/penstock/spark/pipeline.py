@@ -30,12 +30,14 @@ from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import SplitKeys, routes, split_keys
 from penstock.physical.multiway import measured
 from penstock.physical.packing import Progress
-from penstock.physical.parcels import SPARK_SCHEMA, Parcel, read_report
+from penstock.physical.parcels import SPARK_SCHEMA, Parcel
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.reports import read_report
 from penstock.physical.stage import source_beats
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import book_of, entered
+from penstock.runs.holder_numbers import check_shards
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
 from penstock.settings import Config
@@ -46,6 +48,7 @@ from penstock.sources.formats import backlog_of, ends_by_itself, is_finite, is_p
 from penstock.sources.spool import SpoolFiles
 from penstock.sources.stream_forms import described, difference
 from penstock.spark.engine import pipeline_session
+from penstock.spark.exchange import share_states
 from penstock.spark.failures import root_cause
 from penstock.spark.metrics import Hot, Metrics, arrived, arrived_by_stream
 from penstock.spark.pushdown import push_down
@@ -109,6 +112,7 @@ class Pipeline:
     def _empty(self) -> Manifest:
         """Return what is true before the first batch."""
         shards = self.config["shards"] or self.spark.sparkContext.defaultParallelism
+        check_shards(shards)
         states: list[dict[str, Any]] = [{} for _ in range(shards)]
         run, lifetime = self.checkpoint.run, self.config["lifetime"]
         return Manifest(run=run, shards=shards, lifetime=lifetime, states=states)
@@ -424,6 +428,7 @@ class Pipeline:
         before = self.manifest
         idle = self._idle_streams()
         self.last_plan = plan
+        digests = frozenset(node.digest for node in plan.nodes)
         job = Job(
             batch,
             plan,
@@ -432,7 +437,9 @@ class Pipeline:
             self.shards,
             self.streams_of_plan(),
             before.progress,
-            [_only(shard, plan) for shard in before.states],
+            share_states(
+                self.checkpoint.segments, batch, (_only(shard, digests) for shard in before.states)
+            ),
             idle,
             failpoints.orders(),
             str(self.spark.sparkContext.master).startswith("local"),
@@ -551,7 +558,6 @@ def moment_after(manifest: Manifest | None, measured: Mapping[str, float]) -> Mo
     return Moment(manifest.batch + 1, times, manifest.numbers, measured)
 
 
-def _only(states: Mapping[str, Any], plan: PhysicalPlan) -> dict[str, Any]:
+def _only(states: Mapping[str, Any], digests: frozenset[str]) -> dict[str, Any]:
     """Keep the states of nodes that are in the plan: those of dropped queries are forgotten."""
-    digests = {n.digest for n in plan.nodes}
     return {digest: state for digest, state in states.items() if digest in digests}

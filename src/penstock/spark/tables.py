@@ -28,8 +28,9 @@ from penstock.errors import (
     shown_cause,
 )
 from penstock.physical.packing import TablePacker, columns_read
-from penstock.physical.parcels import SPARK_SCHEMA, Parcel, report, to_batches
+from penstock.physical.parcels import SPARK_SCHEMA, Parcel, to_batches
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.reports import report
 from penstock.runs import failpoints
 from penstock.settings import Config
 from penstock.sources.table_formats import check_table, table_format

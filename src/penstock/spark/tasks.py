@@ -1,7 +1,7 @@
 """What runs inside Spark's Python workers: packing a stream, and one stage of the plan.
 
-A `Job` holds all that a task needs for one micro-batch.  It travels with the function that Spark
-ships; nothing of it is read back from files.
+A `Job` holds what all tasks need for one micro-batch.  It travels with the function that Spark
+ships.  The states of a shard are read by its own tasks only, from a file that the driver wrote.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from penstock.catalog import StreamDef, folder_name
 from penstock.errors import DataError
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import Mask, one_array, to_mask
-from penstock.physical.key_splits import Route
 from penstock.physical.packing import Packer, Progress
-from penstock.physical.parcels import Parcel, from_batches, report, to_batches
+from penstock.physical.parcels import Parcel, from_batches, to_batches
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.reports import report
+from penstock.physical.split_routes import Route
 from penstock.physical.stage import run_stage
 from penstock.runs import failpoints
 from penstock.runs.mappings import release_beyond
@@ -31,7 +32,7 @@ from penstock.settings import Config
 from penstock.sources.formats import file_kind, read_slice
 from penstock.sources.readers import DESCRIPTOR, TYPED, Slice, arrival_order, read_native
 from penstock.sources.readers.base import shortened
-from penstock.spark.exchange import receive, send
+from penstock.spark.exchange import receive, send, states_of
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.sources import native_column
 
@@ -44,8 +45,8 @@ Part = tuple[int, Slice, Mask | None]
 class Job:
     """One micro-batch as its tasks see it.
 
-    ``one_machine``: all tasks run on one, so rows need not travel through Spark.  ``routes``: where
-    rows of hot keys go, by channel.
+    ``states`` names the file that has the states of all shards.  ``one_machine``: all tasks run on
+    one, so rows need not travel through Spark.  ``routes``: where rows of hot keys go, by channel.
     """
 
     batch: int
@@ -55,7 +56,7 @@ class Job:
     shards: int
     streams: dict[str, StreamDef]
     progress: dict[str, dict[str, Any]]
-    states: list[dict[str, Any]]
+    states: str
     idle: frozenset[str]
     failures: str = ""
     one_machine: bool = False
@@ -144,7 +145,7 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
                 shard,
                 job.shards,
                 receive(from_batches(batches), job.segments, stage),
-                job.states[shard],
+                states_of(job.segments, job.states, shard),
                 storage,
                 config,
                 beats,
