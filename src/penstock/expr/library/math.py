@@ -121,7 +121,7 @@ def _spark_to_whole(name: str) -> Any:
     """Spark refuses what is too large, but takes NaN for 0."""
 
     def apply(f: Any, value: Any) -> Any:
-        refused = f.raise_error(f.lit(f"{name}(x) must have a BIGINT value, got NaN"))
+        refused = f.raise_error(f.lit(f"{name}(x) must get a number that fits BIGINT, got NaN"))
         return f.when(f.isnan(value), refused.cast("bigint")).otherwise(getattr(f, name)(value))
 
     return apply
