@@ -335,7 +335,8 @@ def test_the_order_follows_the_selectivities():
         keys = 400 if port == rare else 20
         return [(f"{dice.randrange(keys)}", 0, 0) for _ in range(60)]
 
-    for _ in stream(lambda: Told([TYPES] * 3, [[own(0)]] * 3, [], range(9)), 40, rows):
+    spec = MultiJoinSpec([TYPES] * 3, [[own(0)]] * 3, [], range(9))
+    for _ in stream(lambda: Told(spec), 40, rows):
         pass
     assert orders[10:15] == [(2, 1)] * 5
     assert orders[-5:] == [(1, 2)] * 5
@@ -401,7 +402,7 @@ class Keeper(MultiJoinOperator):
 def test_a_pair_dies_with_its_holder(reopened):
     """Rows with key a die when holder 7 is told; those with key b live on."""
     state = State(MemoryStorage())
-    joined = Keeper([TYPES] * 3, [[own(0)]] * 3, [], [0, 1, 4, 7])
+    joined = Keeper(MultiJoinSpec([TYPES] * 3, [[own(0)]] * 3, [], [0, 1, 4, 7]))
     joined.open(Context(state))
 
     def batch(holders: list[int], start: int) -> Batch:
@@ -420,7 +421,7 @@ def test_a_pair_dies_with_its_holder(reopened):
     if reopened:
         joined.close()
         state = State(state.storage, json.loads(json.dumps(state.describe())))
-        joined = Keeper([TYPES] * 3, [[own(0)]] * 3, [], [0, 1, 4, 7])
+        joined = Keeper(MultiJoinSpec([TYPES] * 3, [[own(0)]] * 3, [], [0, 1, 4, 7]))
         joined.open(Context(state))
     list(joined.receive(2, batch([0, 9], 12)))
     (rows,) = (m for m in beat(20) if isinstance(m, Batch))

@@ -26,7 +26,7 @@ class Narrow(UnmatchedOperator):
     """Takes rows of the same width on both ports; of a pair only the number counts."""
 
     def __init__(self) -> None:
-        super().__init__(TYPES[:1])
+        super().__init__(UnmatchedSpec(TYPES[:1]))
 
     def receive(self, port: int, message: Message) -> Any:
         if port == 1 and isinstance(message, Batch):

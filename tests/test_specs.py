@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock import operators
+from penstock import algebra, operators
 from penstock.errors import InternalError, StateError
 from penstock.expr.nodes import Column, Expr, Literal
 from penstock.kernels.join_orders import EQUAL, Band
@@ -180,3 +180,66 @@ def test_a_manifest_of_the_version_before_is_refused(tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(StateError, match="must have format 4, got 3; it was made by another ver"):
         manifest.read_manifest(path, 0)
+
+
+# The five files of an operator, held strictly
+
+HOMES = ("algebra.py", "physical/planner.py", "reference/", "cql/", "session/builder.py")
+"""Where any node may be named: the promised files, and the language in which it is written."""
+
+ALSO = {
+    "Scan": "catalog optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
+    "physical/asof physical/joins physical/over testing/",
+    "TableScan": "asking/ catalog optimizer/__init__ physical/joins physical/multiway "
+    "physical/once testing/",
+    "Window": "asking/ optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
+    "physical/asof physical/joins physical/window_distribution",
+    "Filter": "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
+    "optimizer/reduce_outer_joins physical/asof physical/joins physical/multiway "
+    "physical/window_distribution",
+    "Project": "optimizer/__init__ optimizer/distinct_partners optimizer/drop_identities "
+    "optimizer/narrow_scans optimizer/push_filters physical/asof physical/joins "
+    "physical/multiway physical/once physical/window_distribution",
+    "Join": "optimizer/distinct_partners optimizer/narrow_scans optimizer/push_filters "
+    "optimizer/reduce_outer_joins physical/join_kinds physical/joins physical/multiway",
+    "AsofJoin": "physical/asof",
+    "Aggregate": "optimizer/narrow_scans optimizer/push_filters physical/once",
+    "Distinct": "optimizer/distinct_partners optimizer/push_filters",
+    "UnionAll": "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/joins",
+    "SetOp": "optimizer/push_filters",
+    "TopK": "physical/once",
+    "ToStream": "optimizer/push_filters physical/joins",
+    "Over": "optimizer/narrow_scans optimizer/push_filters physical/joins physical/over",
+}
+"""Rules about one node and what lowers it.  It may become less: ask the node, or its spec."""
+
+
+def naming() -> dict[str, set[str]]:
+    """Return the files of the package that name each node of the algebra."""
+    found: dict[str, set[str]] = {node.__name__: set() for node in algebra.NODES}
+    for path in ROOM.parent.rglob("*.py"):
+        for part in ast.walk(ast.parse(path.read_text())):
+            said = set()
+            match part:
+                case ast.ImportFrom(module="penstock.algebra"):
+                    said = {alias.name for alias in part.names}
+                case ast.Attribute(value=ast.Name(id="algebra"), attr=name):
+                    said = {name}
+            for name in said & set(found):
+                found[name].add(str(path.relative_to(ROOM.parent)))
+    return found
+
+
+def test_a_new_operator_touches_five_files():
+    for node, files in naming().items():
+        allowed = (*HOMES, *ALSO.get(node, "").split())
+        strange = sorted(file for file in files if not file.startswith(allowed))
+        assert not strange, f"{node} is named in {strange}: let the node or its spec say it"
+        assert "physical/planner.py" in files, f"{node} has no lowering"
+
+
+def test_every_exception_is_needed():
+    named = naming()
+    for node, places in ALSO.items():
+        for place in places.split():
+            assert any(file.startswith(place) for file in named[node]), f"{node}: {place}"

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import QueryError
 from penstock.expr.frames import OverCall
-from penstock.expr.nodes import AggregateCall, Expr
+from penstock.expr.nodes import AggregateCall, Column, Expr, shift
 from penstock.model import INF, Field, Schema
 from penstock.windows import WindowSpec
 
@@ -103,8 +103,31 @@ JOIN_KINDS = ("inner", "left", "right", "full", "semi", "anti")
 JOIN_HINTS = ("", "multiway", "cascade")
 
 
+class TwoSided:
+    """What joins of two inputs have in common.
+
+    A field named ``left_..`` or ``right_..`` holds expressions over the columns of that side; a
+    ``residual``, where there is one, is over both, the left columns first.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[Expr, ...]
+    right_keys: tuple[Expr, ...]
+
+    @property
+    def restrictable(self) -> tuple[bool, bool]:
+        """Whether a condition on the columns of a side may be tested on that side's rows before."""
+        raise NotImplementedError
+
+    @property
+    def compares_whole_rows(self) -> tuple[bool, bool]:
+        """Whether every column of a side counts, also one that nobody reads afterwards."""
+        return False, False
+
+
 @dataclass(frozen=True)
-class Join:
+class Join(TwoSided):
     """A join: equal keys and a residual over the concatenated columns. Null keys never match.
 
     Empty key lists make a theta or cross join.  Both sides of a key pair have the same type.
@@ -133,6 +156,10 @@ class Join:
             raise QueryError(f"a hint must be one of {', '.join(JOIN_HINTS)}, got {self.hint!r}")
 
     @property
+    def restrictable(self) -> tuple[bool, bool]:
+        return self.kind not in ("right", "full"), self.kind in ("inner", "right")
+
+    @property
     def schema(self) -> Schema:
         if self.kind in ("semi", "anti"):
             return self.left.schema
@@ -144,7 +171,7 @@ ASOF_KINDS = ("inner", "left")
 
 
 @dataclass(frozen=True)
-class AsofJoin:
+class AsofJoin(TwoSided):
     """The nearest partner: each left row with at most one right row of the same snapshot.
 
     A candidate is a right row with equal keys for which ``left_at OPERATOR right_at`` is true;
@@ -182,6 +209,14 @@ class AsofJoin:
             raise QueryError(
                 f"an ASOF JOIN must be one of {', '.join(ASOF_KINDS)}, got {self.kind!r}"
             )
+
+    @property
+    def restrictable(self) -> tuple[bool, bool]:
+        return True, False  # all right rows decide who is nearest
+
+    @property
+    def compares_whole_rows(self) -> tuple[bool, bool]:
+        return False, True  # ties
 
     @property
     def schema(self) -> Schema:
@@ -336,6 +371,9 @@ Node: TypeAlias = (
     | Over
 )
 
+Joining: TypeAlias = Join | AsofJoin
+"""Every `TwoSided` node."""
+
 NODES: tuple[type, ...] = (
     Scan,
     TableScan,
@@ -369,6 +407,38 @@ def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
     names = [f.name for f in fields(node) if f.name in ("input", "left", "right")]
     changes: dict[str, Any] = dict(zip(names, new, strict=True))
     return replace(node, **changes) if names else node
+
+
+def exprs_over(node: Joining, side: str) -> dict[str, tuple[Expr, ...]]:
+    """Return the expressions over one side of a join, ``left`` or ``right``, by field."""
+    found = {}
+    for own in fields(node):
+        if own.name.startswith(f"{side}_"):
+            value = getattr(node, own.name)
+            found[own.name] = value if isinstance(value, tuple) else (value,)
+    return found
+
+
+def shifted(node: Joining, side: str, places: dict[int, int]) -> dict[str, Any]:
+    """Return the fields over one side of a join for other places of that side's columns."""
+    moved: dict[str, Any] = {}
+    for name, exprs in exprs_over(node, side).items():
+        new = tuple(shift(e, places) for e in exprs)
+        moved[name] = new if isinstance(getattr(node, name), tuple) else new[0]
+    return moved
+
+
+def keyed_inputs(node: Node) -> list[tuple[Node, tuple[Expr, ...]]]:
+    """Return the inputs of a node whose rows must meet by keys, with these keys."""
+    match node:
+        case Aggregate():
+            return [(node.input, node.keys)]
+        case Join() | AsofJoin():
+            return [(node.left, node.left_keys), (node.right, node.right_keys)]
+        case Distinct() | SetOp():
+            columns = tuple(Column(i, kind) for i, kind in enumerate(node.schema.types))
+            return [(below, columns) for below in inputs(node)]
+    return []
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -8,6 +8,7 @@ several queries share.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from penstock import algebra
 from penstock.algebra import Node
@@ -54,10 +55,8 @@ def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tupl
                 tuple(names[i] for i in kept),
             )
             return narrow, {old: at for at, old in enumerate(kept)}
-        case algebra.Join():
+        case algebra.TwoSided():
             return _join(node, needed, shared)
-        case algebra.AsofJoin():
-            return _asof_join(node, needed, shared)
         case algebra.Aggregate(below, keys, calls, _):
             used = frozenset().union(*(columns_of(k) for k in keys), *(_used(c) for c in calls))
             new, places = _exactly(below, used, shared)
@@ -95,52 +94,29 @@ def _scan(node: algebra.Scan, needed: frozenset[int]) -> tuple[Node, Places]:
 
 
 def _join(
-    node: algebra.Join, needed: frozenset[int], shared: frozenset[Node]
+    node: algebra.Joining, needed: frozenset[int], shared: frozenset[Node]
 ) -> tuple[Node, Places]:
     width = len(node.left.schema)
-    if node.residual is not None:
-        needed = needed | columns_of(node.residual)
-    left_needed = frozenset(c for c in needed if c < width)
-    right_needed = frozenset(c - width for c in needed if c >= width)
-    for key in node.left_keys:
-        left_needed |= columns_of(key)
-    for key in node.right_keys:
-        right_needed |= columns_of(key)
-    left, left_places = _exactly(node.left, left_needed, shared)
-    right, right_places = _exactly(node.right, right_needed, shared)
-    places = dict(left_places)
-    new_width = len(left.schema)
-    places |= {width + old: new_width + at for old, at in right_places.items()}
-    narrow = replace(
-        node,
-        left=left,
-        right=right,
-        left_keys=tuple(shift(k, left_places) for k in node.left_keys),
-        right_keys=tuple(shift(k, right_places) for k in node.right_keys),
-        residual=None if node.residual is None else shift(node.residual, places),
-    )
-    return narrow, left_places if node.kind in ("semi", "anti") else places
-
-
-def _asof_join(
-    node: algebra.AsofJoin, needed: frozenset[int], shared: frozenset[Node]
-) -> tuple[Node, Places]:
-    width = len(node.left.schema)
-    left_needed = frozenset(c for c in needed if c < width).union(
-        columns_of(node.left_at), *(columns_of(k) for k in node.left_keys)
-    )
-    left, places = _exactly(node.left, left_needed, shared)
-    right, _ = _exactly(node.right, _all(node.right), shared)  # ties read every column
-    narrow = replace(
-        node,
-        left=left,
-        right=right,
-        left_keys=tuple(shift(k, places) for k in node.left_keys),
-        left_at=shift(node.left_at, places),
-    )
-    new_width = len(left.schema)
-    kept = {width + i: new_width + i for i in range(len(right.schema))}
-    return narrow, places | kept
+    residual = node.residual if isinstance(node, algebra.Join) else None
+    if residual is not None:
+        needed = needed | columns_of(residual)
+    wanted = {"left": frozenset(c for c in needed if c < width)}
+    wanted["right"] = frozenset(c - width for c in needed if c >= width)
+    below, moved = {}, {}
+    for side, whole in zip(wanted, node.compares_whole_rows, strict=True):
+        own = node.left if side == "left" else node.right
+        read = [e for exprs in algebra.exprs_over(node, side).values() for e in exprs]
+        used = _all(own) if whole else wanted[side].union(*map(columns_of, read))
+        below[side], moved[side] = _exactly(own, used, shared)
+    new_width = len(below["left"].schema)
+    places = moved["left"] | {width + old: new_width + at for old, at in moved["right"].items()}
+    changes: dict[str, Any] = dict(below)
+    for side in below:
+        changes |= algebra.shifted(node, side, moved[side])
+    if residual is not None:
+        changes["residual"] = shift(residual, places)
+    narrow = replace(node, **changes)
+    return narrow, moved["left"] if len(node.schema) == width else places
 
 
 def _over(

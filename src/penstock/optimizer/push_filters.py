@@ -82,13 +82,8 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
             return _below_window(node, parts, shared)
         case algebra.Scan():
             return _into_scan(node, parts)
-        case algebra.Join():
+        case algebra.TwoSided():
             return _below_join(node, parts, shared)
-        case algebra.AsofJoin(left):
-            width = len(left.schema)
-            mine = [p for p in parts if all(c < width for c in columns_of(p))]
-            rest = [p for p in parts if p not in mine]  # the right side decides who is nearest
-            return _keep(replace(node, left=_push(left, mine, shared)), rest)
         case algebra.Aggregate(below, keys, _, _) if keys:
             mine, rest = _guarded(parts, lambda p: all(c < len(keys) for c in columns_of(p)))
             moved = [substitute(p, keys) for p in mine]
@@ -109,7 +104,7 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
 def _passes_all(node: Node) -> bool:
     """Whether every row of the inputs is in the result, so that a condition meets no others."""
     match node:
-        case algebra.Join() | algebra.AsofJoin() | algebra.SetOp() | algebra.ToStream():
+        case algebra.TwoSided() | algebra.SetOp() | algebra.ToStream():
             return False
         case algebra.Window(_, spec):
             return not spec.drops_rows
@@ -168,12 +163,12 @@ def _into_scan(node: algebra.Scan, parts: list[Expr]) -> Node:
     return replace(node, predicate=conjunction(before + parts))
 
 
-def _below_join(node: algebra.Join, parts: list[Expr], shared: frozenset[Node]) -> Node:
+def _below_join(node: algebra.Joining, parts: list[Expr], shared: frozenset[Node]) -> Node:
     width = len(node.left.schema)
     left, right = [], []
-    if node.kind not in ("right", "full"):
+    if node.restrictable[0]:
         left = [p for p in parts if all(c < width for c in columns_of(p))]
-    if node.kind in ("inner", "right"):
+    if node.restrictable[1]:
         right = [p for p in parts if p not in left and all(c >= width for c in columns_of(p))]
     both = [p for p in parts if p not in left and p not in right]
     to_right = {width + i: i for i in range(len(node.right.schema))}
@@ -182,7 +177,7 @@ def _below_join(node: algebra.Join, parts: list[Expr], shared: frozenset[Node]) 
         left=_push(node.left, left, shared),
         right=_push(node.right, [shift(p, to_right) for p in right], shared),
     )
-    if not both or node.kind != "inner":
-        return _keep(joined, both)
-    known = [] if node.residual is None else conjuncts(node.residual)
-    return replace(joined, residual=conjunction(known + both))
+    if both and isinstance(joined, algebra.Join) and joined.kind == "inner":
+        known = [] if joined.residual is None else conjuncts(joined.residual)
+        return replace(joined, residual=conjunction(known + both))
+    return _keep(joined, both)

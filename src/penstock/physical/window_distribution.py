@@ -8,8 +8,6 @@ and projections.  A window that nothing is said about is spread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.expr.nodes import Column, Expr
@@ -20,30 +18,11 @@ def wanted(plan: Node) -> dict[Node, Exchange]:
     """Return the distribution of each window by time for which one is known; the first counts."""
     found: dict[Node, Exchange] = {}
     for node in algebra.walk(plan):
-        for below, keys in _keyed(node):
+        for below, keys in algebra.keyed_inputs(node):
             place = _followed(below, keys)
             if place is not None:
                 found.setdefault(place[0], ByKey(place[1]))
     return found
-
-
-def _keyed(node: Node) -> Iterator[tuple[Node, tuple[Expr, ...]]]:
-    """Yield the inputs of a node with the keys that they must be distributed by."""
-    match node:
-        case algebra.Aggregate():
-            yield node.input, node.keys
-        case algebra.Join() | algebra.AsofJoin():
-            yield node.left, node.left_keys
-            yield node.right, node.right_keys
-        case algebra.Distinct():
-            yield node.input, _all(node)
-        case algebra.SetOp():
-            yield node.left, _all(node)
-            yield node.right, _all(node)
-
-
-def _all(node: Node) -> tuple[Expr, ...]:
-    return tuple(Column(i, kind) for i, kind in enumerate(node.schema.types))
 
 
 def _followed(node: Node, keys: tuple[Expr, ...]) -> tuple[Node, tuple[int, ...]] | None:
