@@ -134,8 +134,9 @@ class _Port:
         waiting, ends, minus = self._names
         if self.rows:
             self._state.append(waiting, Batch.concat(self.rows).to_table())
-        told = Ends.concat(self.ends)
-        self._state.append(ends, pa.table({"holder": told.holder, "end": told.end}))
+        if self.ends:
+            told = Ends.concat(self.ends)
+            self._state.append(ends, pa.table({"holder": told.holder, "end": told.end}))
         if self.minus:
             self._state.append(minus, Batch.concat(self.minus).to_table())
 
