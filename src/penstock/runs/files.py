@@ -1,20 +1,24 @@
 """Files that survive a crash: forced to disk, put in their place by one rename, or not at all.
 
-What Penstock keeps is for the user alone: its folders are 0700, its files 0600.
+What Penstock keeps is for the user alone: its folders are 0700, its files 0600.  The modes are
+given when a file or folder is made, so they hold whatever the umask allows.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import StateError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_FILE = 0o600
 
 
 def make_folder(folder: str | Path) -> None:
@@ -29,7 +33,7 @@ def make_folder(folder: str | Path) -> None:
 
 def private(path: str, flags: int) -> int:
     """Open a file that only the user can read: an opener for `open`."""
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags, _FILE)
 
 
 def sync_folder(folder: str | Path) -> None:
@@ -50,23 +54,80 @@ def sync_file(path: str | Path) -> None:
 
 
 def replace_file(
-    path: Path, data: bytes, fsync: bool, written: Callable[[], None] | None = None
+    path: Path,
+    data: Any,
+    fsync: bool,
+    written: Callable[[], None] | None = None,
+    sync_names: bool = True,
 ) -> None:
-    """Put a file in its place: temporary file, fsync, rename, fsync of the folder.
+    """Put a file in its place: written under a hidden name, forced to disk, and renamed.
 
-    ``written`` is called between the writing and the rename.
+    ``written`` is called between the writing and the rename.  ``sync_names`` forces the rename to
+    disk as well.
     """
-    temporary = path.with_suffix(".tmp")
-    with open(temporary, "wb", opener=private) as sink:
+    hidden = path.with_name(f".{path.name}.tmp")
+    with open(hidden, "wb", opener=private) as sink:
         sink.write(data)
         sink.flush()
         if fsync:
             os.fsync(sink.fileno())
     if written is not None:
         written()
-    os.replace(temporary, path)
-    if fsync:
+    os.replace(hidden, path)
+    if fsync and sync_names:
         sync_folder(path.parent)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a name is that of a file whose writing was cut short."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def open_to_append(path: Path) -> Any:
+    """Open a file for reading, and for writing at its end; it is made if there is none."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, _FILE)
+    return os.fdopen(handle, "r+b")
+
+
+def read_file(path: Path) -> bytes | None:
+    """Return what a file holds, None if there is no such file."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait for the lock on a file, and hold it: against other threads and other processes."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, _FILE)
+        try:
+            lock(handle, path)
+            if _is_still(handle, path):
+                yield
+                return
+        finally:
+            os.close(handle)
+
+
+def lock(handle: int, path: Path) -> None:
+    """Wait for the lock on an open file; it goes when the file is closed."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as error:
+        raise StateError(
+            f"the file {path} must be on a file system with locks, but: {error}; use a checkpoint "
+            f"on a local disk"
+        ) from None
+
+
+def _is_still(handle: int, path: Path) -> bool:
+    """Whether a path names the file that is open, and not one that was made after it."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -16,9 +16,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from penstock.errors import DataError, StateError
-from penstock.runs.files import make_folder, room_for
+from penstock.runs.files import (
+    lock,
+    make_folder,
+    open_to_append,
+    read_file,
+    replace_file,
+    room_for,
+)
 from penstock.sources.offsets import START, chained
-from penstock.sources.private_files import lock, open_to_append, put_file, read_file
 
 LIST = "files.jsonl"
 _UNITS = (1, 100, 1_000, 1_000_000, 1_000_000_000)
@@ -138,7 +144,7 @@ class FileList:
         if read_file(self.path) != data:
             make_folder(self.path.parent)
             with room_for(f"the list {self.path}"):
-                put_file(self.path, data, fsync=True)
+                replace_file(self.path, data, fsync=True)
 
     def _add(self, file: Signature, chain: str) -> bytes:
         line = _line(chain, file)

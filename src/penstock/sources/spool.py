@@ -24,10 +24,16 @@ import pyarrow.ipc
 
 from penstock.errors import DataError, StateError
 from penstock.model import Schema
-from penstock.runs.files import make_folder, room_for
+from penstock.runs.files import (
+    is_leftover,
+    locked,
+    make_folder,
+    read_file,
+    replace_file,
+    room_for,
+)
 from penstock.sources.links import SUFFIX, Link, Reached, after, link_of
 from penstock.sources.offsets import START, Place, bad_position, chained
-from penstock.sources.private_files import is_leftover, locked, put_file, read_file
 from penstock.sources.pushed import as_table
 
 FILE_ROWS = 1 << 18
@@ -285,7 +291,7 @@ class Spool:
         with room_for(f"the spool {self._folder}"), locked(self._folder / _LOCK):
             reached = self._reached()
             self._put_head(reached)
-            put_file(self._folder / _FINISHED, _encoded(reached), self._fsync)
+            replace_file(self._folder / _FINISHED, _encoded(reached), self._fsync)
             self._put_head(reached, finished=True)
 
     def _reached(self) -> Reached:
@@ -323,13 +329,13 @@ class Spool:
             writer.write_table(table)
         data = memoryview(sink.getvalue())
         link = reached.link(data, table.num_rows)
-        put_file(self._folder / link.name, data, self._fsync)
+        replace_file(self._folder / link.name, data, self._fsync)
         return after(link)
 
     def _put_head(self, reached: Reached, finished: bool = False) -> None:
         """Replace the head; a rename that a power cut undoes leaves an older one, which will do."""
         data = _encoded(reached, finished)
-        put_file(self._folder / _HEAD, data, self._fsync, sync_names=False)
+        replace_file(self._folder / _HEAD, data, self._fsync, sync_names=False)
         _written[self._folder] = reached
 
 
