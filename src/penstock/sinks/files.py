@@ -23,8 +23,6 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError, StateError
@@ -47,7 +45,7 @@ VERIFIED_BYTES = 1 << 30
 _PATIENCE = 5
 """So often a reader looks again at a folder whose newest file is on its way."""
 
-_NAME = re.compile(r"(?P<query>.+)-(?P<batch>\d{10}|view)\.(?P<format>jsonl|csv|parquet)")
+_NAME = re.compile(rf"(?P<query>.+)-(?P<batch>\d{{10}}|view)\.({'|'.join(FILE_FORMATS)})")
 _marker_lock = threading.Lock()
 
 
