@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from tests.clock import Clock
 
 # The same examples on every run; a run that asks for a number of them gets new ones.
 settings.register_profile("repeatable", derandomize=True)
@@ -40,6 +43,13 @@ def _turn(item: pytest.Item) -> int:
     if item.get_closest_marker("spark") is None:
         return 2
     return 0 if item.get_closest_marker("xdist_group") is None else 1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "monotonic", made)
+    return made
 
 
 @pytest.fixture(scope="session")

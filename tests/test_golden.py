@@ -7,6 +7,9 @@ import pytest
 from tests.configs import CONFIGS
 from tests.golden_runner import FILES, oracle, read, run
 
+QUICK = ("one row per batch", "four shards, one row per batch", "negative tuples")
+"""The configurations of `make quick`; `make test` has all of them."""
+
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_files_say_what_the_oracle_says(path):
@@ -14,7 +17,17 @@ def test_files_say_what_the_oracle_says(path):
     assert {q.name: q.expected for q in golden.queries} == oracle(golden)
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(
+            config,
+            id=config.name.replace(" ", "-"),
+            marks=() if config.name in QUICK else pytest.mark.long,
+        )
+        for config in CONFIGS
+    ],
+)
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_golden(path, config):
     golden = read(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from penstock.physical.stage import source_beats
 from penstock.reference import Inputs
 from penstock.session import Session
 from penstock.settings import Config
+from tests.clock import Clock
 from tests.comparison import check_answer, interval_rows
 
 
@@ -56,13 +56,13 @@ def test_rows_below_the_passed_heartbeat_are_late() -> None:
 
 
 @pytest.mark.spark
-def test_a_stream_that_never_spoke_is_passed_over_and_wakes(spark: Any) -> None:
+def test_a_stream_that_never_spoke_is_passed_over_and_wakes(spark: Any, clock: Clock) -> None:
     with Session(spark, settings={"shards": 1}) as session:
         query = session.sql(
             """
             CREATE STREAM busy (x INT, t BIGINT) USING memory TIMESTAMP BY t;
             CREATE STREAM quiet (x INT, t BIGINT) USING memory TIMESTAMP BY t SLACK 3
-              IDLE AFTER 1 SECONDS;
+              IDLE AFTER 100 SECONDS;
             CREATE SINK kept USING memory OPTIONS (changes 'intervals');
             CREATE QUERY both INTO kept AS SELECT busy.x, quiet.x AS y
               FROM busy [RANGE 20] JOIN quiet [RANGE 20] ON busy.x = quiet.x;
@@ -75,13 +75,13 @@ def test_a_stream_that_never_spoke_is_passed_over_and_wakes(spark: Any) -> None:
             return int(query.status()["heartbeat"])
 
         assert push_and_wait("busy", (1, 1), (2, 5)) == MIN_TIME
-        time.sleep(1.1)
+        clock.move_on(100)
         assert push_and_wait("busy", (3, 10)) == 10
         assert session.pipeline.manifest.progress["quiet"]["max_time"] == MIN_TIME
         assert push_and_wait("quiet", (1, 4), (2, 9), (3, 10), (1, 12)) == 10  # two are late
         assert session.pipeline.manifest.progress["quiet"]["late"] == 2
-        assert push_and_wait("busy", (2, 30)) in (10, 30)  # silent again, not yet for long
-        time.sleep(1.1)
+        assert push_and_wait("busy", (2, 30)) == 10  # silent again, not yet for long
+        clock.move_on(100)
         assert push_and_wait("busy", (3, 40)) == 40
         assert push_and_wait("quiet", (2, 39), (3, 41)) == 40
         progress = session.pipeline.manifest.progress["quiet"]
@@ -97,12 +97,12 @@ def test_a_stream_that_never_spoke_is_passed_over_and_wakes(spark: Any) -> None:
 
 
 @pytest.mark.spark
-def test_time_without_reading_is_no_silence(spark: Any) -> None:
+def test_time_without_reading_is_no_silence(spark: Any, clock: Clock) -> None:
     with Session(spark, settings={"shards": 1}) as session:
         query = session.sql(
             """
             CREATE STREAM busy (x INT, t BIGINT) USING memory TIMESTAMP BY t;
-            CREATE STREAM quiet (x INT, t BIGINT) USING memory TIMESTAMP BY t IDLE AFTER 5 SECONDS;
+            CREATE STREAM quiet (x INT, t BIGINT) USING memory TIMESTAMP BY t IDLE AFTER 5 HOURS;
             CREATE QUERY both AS SELECT x FROM busy [RANGE 2] UNION ALL
               SELECT x FROM quiet [RANGE 2];
             """
@@ -111,7 +111,7 @@ def test_time_without_reading_is_no_silence(spark: Any) -> None:
         session.push("quiet", [(1, 1)])
         session.await_idle()
         session.stop()
-        time.sleep(5.1)
+        clock.move_on(5 * 3600)
         session.push("busy", [(1, 9)])
         session.start()
         session.await_idle()

@@ -108,11 +108,8 @@ def test_sinks_are_taken_back_and_the_answer_is_exact(spark: Any, lives: Lives) 
     assert life.answers() == lives.answers
 
 
-@pytest.mark.parametrize("sink", ["sums", "rows", "counts", "shown", "late"])
-@pytest.mark.parametrize("what", ["folder", "files", "newest", "half", "log"])
-def test_files_of_a_sink_that_are_gone(spark: Any, lives: Lives, sink: str, what: str) -> None:
-    life = lives.late.copy("gone")
-    folder = life.folder / sink
+def damage_sink(folder: Path, what: str) -> None:
+    """Take from the folder of a sink what an operator might take."""
     files = sorted(p for p in folder.iterdir() if p.name[0] not in "._")
     match what:
         case "folder":
@@ -126,21 +123,42 @@ def test_files_of_a_sink_that_are_gone(spark: Any, lives: Lives, sink: str, what
             os.truncate(files[-1], files[-1].stat().st_size // 2)
         case "log":
             next(folder.glob("_penstock-*.log")).unlink()
-    if what in ("newest", "half"):  # it is still in the manifests
-        if sink != "late":
+
+
+FILE_SINKS = ("sums", "rows", "counts", "shown")
+
+
+@pytest.mark.parametrize("what", ["newest", "half"])
+def test_files_that_are_gone_and_still_in_the_manifests(
+    spark: Any, lives: Lives, what: str
+) -> None:
+    life = lives.late.copy("gone")
+    for sink in FILE_SINKS:
+        damage_sink(life.folder / sink, what)
+    life.run(spark)
+    assert life.answers() == lives.answers
+
+
+@pytest.mark.parametrize("what", ["folder", "files", "log"])
+def test_files_that_are_gone_for_good(spark: Any, lives: Lives, what: str) -> None:
+    """Each sink alone is refused by its name; all at once go on, if that is said."""
+    together = lives.late.copy("together")
+    for sink in (*FILE_SINKS, "late"):
+        damage_sink(together.folder / sink, what)
+        life = lives.late.copy("gone")
+        damage_sink(life.folder / sink, what)
+        if sink == "shown" and what == "files":  # a view is one file
             life.run(spark)
             assert life.answers() == lives.answers
-        return
-    if sink == "shown" and what == "files":  # a view is one file
-        life.run(spark)
-        assert life.answers() == lives.answers
-        return
-    told = refused(spark, life)
-    assert "what was delivered is missing" in told
-    assert str(folder) in told
-    life.run(spark, allow_change=True)
-    if what != "log" and sink != "shown":  # the next view is whole again
-        assert life.answers()[sink] != lives.answers[sink]
+            continue
+        told = refused(spark, life)
+        assert "what was delivered is missing" in told
+        assert str(life.folder / sink) in told
+    together.run(spark, allow_change=True)
+    if what != "log":
+        found = together.answers()
+        lost = {sink for sink in found if found[sink] != lives.answers[sink]}
+        assert lost == {"sums", "rows", "counts", "late"}  # the next view is whole again
 
 
 @pytest.mark.parametrize("query", ["logged", "table"])

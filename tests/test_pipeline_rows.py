@@ -18,6 +18,7 @@ from penstock.model import INF
 from penstock.reference import Inputs, accept, relation, snapshot_at, to_intervals
 from penstock.session import Session
 from penstock.sinks import read_committed
+from tests.clock import Clock
 from tests.comparison import check_answer, interval_rows
 
 pytestmark = pytest.mark.spark
@@ -95,13 +96,13 @@ def test_an_expression_that_fails_names_the_query(spark: Any, text: str) -> None
             session.await_end(timeout=100)
 
 
-def test_an_idle_stream_is_passed_over(spark: Any) -> None:
+def test_an_idle_stream_is_passed_over(spark: Any, clock: Clock) -> None:
     with Session(spark, settings={"shards": 2}) as session:
         query = session.sql(
             f"""
             CREATE STREAM busy (x INT, t BIGINT) USING memory TIMESTAMP BY t;
             CREATE STREAM quiet (x INT, t BIGINT) USING memory TIMESTAMP BY t
-              IDLE AFTER 2 SECONDS;
+              IDLE AFTER 200 SECONDS;
             CREATE STREAM mute (x INT, t BIGINT) USING memory TIMESTAMP BY t;
             {KEPT}
             CREATE QUERY other AS SELECT * FROM mute [NOW];
@@ -113,7 +114,7 @@ def test_an_idle_stream_is_passed_over(spark: Any) -> None:
         session.push("busy", [(1, 1), (2, 5)])
         session.await_idle()
         assert query.status()["heartbeat"] == 1
-        time.sleep(2.5)
+        clock.move_on(200)
         session.push("busy", [(3, 10)])
         session.await_idle()
         assert query.status()["heartbeat"] == 10

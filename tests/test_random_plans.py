@@ -32,11 +32,19 @@ from tests.random_plans import (
 SEEDS = 450
 """Seeds of `make test`; about two in three are telling."""
 
+QUICK_SEEDS = 45
+"""Those of `make quick`."""
+
 DIGESTS = {1: "a804500a2be668cd"}
 """Of the first cases of each version of the generator, which must never change."""
 
 
-PORTIONS = [(NEWEST, range(first, first + 15)) for first in range(0, SEEDS, 15)]
+PORTIONS = [
+    pytest.param(
+        NEWEST, range(first, first + 15), marks=() if first < QUICK_SEEDS else pytest.mark.long
+    )
+    for first in range(0, SEEDS, 15)
+]
 ONCE_FAILED = [(version, range(seed, seed + 1)) for version, seed in failed_seeds()]
 
 
@@ -55,6 +63,7 @@ def test_engine_and_oracle_agree(version: int, seeds: range) -> None:
                 raise
 
 
+@pytest.mark.long
 def test_what_large_batches_do_is_right_with_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts stay apart, numbers are ordered by counting, runs are merged: from the first row on."""
     monkeypatch.setattr(base, "_LARGE", 1)
