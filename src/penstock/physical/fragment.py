@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import DataError
@@ -21,6 +22,29 @@ from penstock.runs.merging import Merging
 from penstock.runs.state import State, Storage
 from penstock.schedule.policy import policy
 from penstock.settings import Config
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What an operator did: seconds, rows that came and left, bytes of the columns that left.
+
+    ``queued`` is how many messages waited for it at once, at most, in one shard.
+    """
+
+    seconds: float = 0.0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_out: int = 0
+    queued: int = 0
+
+    def __add__(self, other: Effort) -> Effort:
+        return Effort(
+            self.seconds + other.seconds,
+            self.rows_in + other.rows_in,
+            self.rows_out + other.rows_out,
+            self.bytes_out + other.bytes_out,
+            max(self.queued, other.queued),
+        )
 
 
 class Fragment:
@@ -55,7 +79,10 @@ class Fragment:
         self._channel_consumers: dict[int, list[tuple[int, int, tuple[int, ...] | None]]] = {}
         self._outgoing: dict[int, list[int]] = {}
         self.seconds: dict[int, float] = {}
-        self.rows_out: dict[int, int] = {}
+        self._rows_in: dict[int, int] = {}
+        self._rows_out: dict[int, int] = {}
+        self._bytes_out: dict[int, int] = {}
+        self._queued: dict[int, int] = {}
         merging = Merging.within(
             config["merge.strategy"], config["merge.fan_in"], config["join.memory"]
         )
@@ -71,7 +98,8 @@ class Fragment:
             operator.open(context)
             self._operators[at], self._states[at] = operator, state
             self._contexts.append((context, plan.streams_below(at)))
-            self.seconds[at], self.rows_out[at] = 0.0, 0
+            self.seconds[at] = 0.0
+            self._rows_in[at] = self._rows_out[at] = self._bytes_out[at] = self._queued[at] = 0
             for port, source in enumerate(node.inputs):
                 self._queues[at, port] = Fifo()
                 entry = (at, port, source.columns)
@@ -118,12 +146,17 @@ class Fragment:
                 return
             self._turn(self._policy.next(ready))
 
-    def work(self) -> dict[str, dict[str, Any]]:
-        """Return what was done so far, for a report: seconds and rows by digest."""
-        digests = {at: self.plan.nodes[at].digest for at in self.positions}
+    def efforts(self) -> dict[str, tuple[float, int, int, int, int]]:
+        """Return what was done so far, for a report: the fields of an `Effort`, by digest."""
         return {
-            "seconds": {digests[at]: spent for at, spent in self.seconds.items()},
-            "rows": {digests[at]: rows for at, rows in self.rows_out.items()},
+            self.plan.nodes[at].digest: (
+                self.seconds[at],
+                self._rows_in[at],
+                self._rows_out[at],
+                self._bytes_out[at],
+                self._queued[at],
+            )
+            for at in self.positions
         }
 
     def close(self) -> dict[str, Any]:
@@ -161,9 +194,10 @@ class Fragment:
                     self._deliver(at, result, operator)
                 continue
             if isinstance(result, Batch):
-                self.rows_out[at] += len(result)
                 if len(result) == 0:
                     continue
+                self._rows_out[at] += len(result)
+                self._bytes_out[at] += sum(column.nbytes for column in result.columns)
             elif not isinstance(result, Heartbeat) and len(result) == 0:
                 continue
             self.emit(at, result)
@@ -172,9 +206,13 @@ class Fragment:
     def _put(
         self, consumers: list[tuple[int, int, tuple[int, ...] | None]], message: Message
     ) -> None:
+        rows = len(message) if isinstance(message, Batch) else 0
         for at, port, columns in consumers:
+            queue = self._queues[at, port]
+            self._rows_in[at] += rows
+            self._queued[at] = max(self._queued[at], len(queue) + 1)
             if columns is not None and isinstance(message, Batch):
                 picked = message.with_columns([message.columns[c] for c in columns])
-                self._queues[at, port].put(picked)
+                queue.put(picked)
             else:
-                self._queues[at, port].put(message)
+                queue.put(message)

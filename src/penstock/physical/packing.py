@@ -145,14 +145,14 @@ class Packer:
         """Return what is told about the stream after its batch.
 
         ``counted`` are keys that are frequent, of the channels whose hot keys can be split;
-        ``seconds`` and ``rows`` are of the operators that run while packing.
+        ``efforts`` are those of the operators that run while packing.
         """
         return {
             "kind": "source",
             "stream": self._name,
             "progress": self.progress.describe(),
             "counted": {channel: s.describe() for channel, s in self._samples.items()},
-            **self._fragment.work(),
+            "efforts": self._fragment.efforts(),
         }
 
     def _emit(self, table: pa.Table, time: I64, position: I64) -> None:
@@ -216,6 +216,10 @@ class TablePacker:
         self._fragment.run()
         parcels, self._parcels = self._parcels, []
         return parcels
+
+    def report(self) -> dict[str, Any]:
+        """Return what is told about the work; of the rows nothing is known here."""
+        return {"kind": "table", "efforts": self._fragment.efforts()}
 
     def _send(self, channel: int, message: Message) -> None:
         self._parcels.extend(_addressed(self.plan, channel, message, self._shards, self._with_seq))

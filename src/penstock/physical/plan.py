@@ -182,6 +182,17 @@ class PhysicalPlan:
                     found[clock] = min(found.get(clock, INF), beat)
         return found
 
+    def below(self, query: str) -> set[int]:
+        """Return the positions of all nodes that a query needs."""
+        found: set[int] = set()
+        waiting = [a.node for a in self.answers if a.query == query]
+        while waiting:
+            at = waiting.pop()
+            if at not in found:
+                found.add(at)
+                waiting += [i.producer for i in self.nodes[at].inputs]
+        return found
+
     def of_stage(self, stage: int) -> list[int]:
         return [i for i, n in enumerate(self.nodes) if n.stage == stage]
 

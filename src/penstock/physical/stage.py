@@ -125,7 +125,7 @@ def run_stage(
             "states": described,
             "results": results,
             "fed": fed,
-            **fragment.work(),
+            "efforts": fragment.efforts(),
         }
     )
 

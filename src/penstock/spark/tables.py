@@ -27,6 +27,7 @@ from penstock.errors import (
     first_sentence,
     shown_cause,
 )
+from penstock.physical.batch import Outcome
 from penstock.physical.packing import TablePacker, columns_read
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, report, to_batches
 from penstock.physical.plan import PhysicalPlan
@@ -78,7 +79,7 @@ def packed_table(
         for chunk in chunks:
             contents.add(chunk)
             yield from packer.pack(chunk)
-        yield _told(definition, contents)
+        yield report(_told(definition, contents) | packer.report())
 
     return table_frame(spark, definition, needed, pack)
 
@@ -90,22 +91,18 @@ def contents_frame(spark: SparkSession, definition: TableDef, columns: Sequence[
         contents = Contents(columns)
         for chunk in chunks:
             contents.add(chunk)
-        yield _told(definition, contents)
+        yield report(_told(definition, contents))
 
     return table_frame(spark, definition, columns, look)
 
 
-def contents_of(reports: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def contents_of(outcome: Outcome) -> dict[str, dict[str, Any]]:
     """Put together what the tasks tell about each table."""
-    told: dict[str, list[dict[str, Any]]] = {}
-    for content in reports:
-        if content["kind"] == "table":
-            told.setdefault(content["table"], []).append(content["input"])
     return {
         name: Contents(
             parts[0]["columns"], sum(p["rows"] for p in parts), sum(p["sum"] for p in parts)
         ).describe()
-        for name, parts in told.items()
+        for name, parts in outcome.contents.items()
     }
 
 
@@ -195,5 +192,5 @@ def _loaded(spark: SparkSession, definition: TableDef, use: Callable[[DataFrame]
         ) from shown_cause(error)
 
 
-def _told(definition: TableDef, contents: Contents) -> Parcel:
-    return report({"kind": "table", "table": definition.name, "input": contents.describe()})
+def _told(definition: TableDef, contents: Contents) -> dict[str, Any]:
+    return {"kind": "table", "table": definition.name, "input": contents.describe()}
