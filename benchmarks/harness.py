@@ -24,7 +24,7 @@ from rich.table import Table
 
 from penstock.physical.observation import bytes_of
 from penstock.session import Session
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.spark.engine import own_session
 
 SCHEMA = "k BIGINT, v DOUBLE, t TIMESTAMP"
@@ -54,7 +54,7 @@ class Measure:
 
 def spark_session() -> SparkSession:
     """The Spark on which both sides run: every core of the machine, one shuffle partition each."""
-    spark = own_session(None, Config({"driver.memory": "6g"}))
+    spark = own_session(None, Settings({"driver.memory": "6g"}))
     spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     return spark

@@ -12,7 +12,7 @@ from penstock.catalog import Catalog
 from penstock.cql import bind_query
 from penstock.errors import StateError
 from penstock.physical.book import BookedQuery, Moment, QueryBook
-from penstock.settings import Config
+from penstock.settings import Settings
 
 STREAM = "CREATE STREAM s (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t"
 TEXT = "SELECT k, COUNT(*) AS n FROM s [ROWS 3] WHERE x > 1 GROUP BY k"
@@ -31,7 +31,7 @@ def booked(name: str, text: str = TEXT, mode: str = "view") -> BookedQuery:
 
 
 def book_of(*names: str) -> QueryBook:
-    book = QueryBook(Config())
+    book = QueryBook(Settings())
     for name in names:
         book.add(booked(name))
     return book
@@ -100,7 +100,7 @@ def test_a_query_goes_on_as_the_manifest_knows_it() -> None:
     book = book_of("a")
     made = book.plan(Moment(7, {"s": 10}))
     told = {name: query.describe(None) for name, query in book.queries.items()}
-    again = QueryBook(Config(), told, "here")
+    again = QueryBook(Settings(), told, "here")
     assert again.missing() == ["a"]
     with pytest.raises(StateError, match="must be the one that the checkpoint here was made with"):
         again.add(booked("a", mode="log"))
@@ -116,7 +116,7 @@ def test_a_plan_that_would_lose_state_is_refused() -> None:
     book = book_of("a")
     made = book.plan(Moment())
     told = {"a": book.queries["a"].describe(None)}
-    other = QueryBook(Config({"rules": False}), told, "here")
+    other = QueryBook(Settings({"rules": False}), told, "here")
     other.add(booked("a"))
     with pytest.raises(StateError, match="query 'a' must be planned as the checkpoint here was"):
         other.plan(Moment(1, {"s": 10}, made.numbers))

@@ -27,7 +27,7 @@ from penstock.physical.planner import Query, plan
 from penstock.runs.lifetimes import ORIGIN, Lifetimes
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
-from penstock.settings import Config
+from penstock.settings import Settings
 
 STREAMS = """
 CREATE STREAM a (ts BIGINT, k BIGINT, x DOUBLE) TIMESTAMP BY ts USING memory;
@@ -44,7 +44,7 @@ def planned(text: str, lifetime: str) -> PhysicalPlan:
             case Select(node):
                 nodes["q"] = node
     query = Query("q", optimize(nodes)["q"])
-    return plan([query], Config({"lifetime": lifetime}), {})
+    return plan([query], Settings({"lifetime": lifetime}), {})
 
 
 def lines(text: str, lifetime: str) -> dict[str, str]:

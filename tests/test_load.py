@@ -20,7 +20,7 @@ from penstock.physical.planner import plan as plan_queries
 from penstock.reference import Inputs
 from penstock.runs.manifest import Manifest
 from penstock.session import Session
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.backlog import Backlog, Waiting
 from penstock.sources.spool import Spool
 from tests.comparison import check_answer, interval_rows
@@ -118,7 +118,7 @@ def test_when_a_shard_is_hot(shards: int, shares: list[float], hot: bool) -> Non
     catalog = Catalog()
     catalog.add(stream("memory"))
     counted = bind_query("SELECT x, COUNT(*) AS n FROM s [RANGE 5] GROUP BY x", catalog)
-    plan = plan_queries([Query("q", counted)], Config(), {})
+    plan = plan_queries([Query("q", counted)], Settings(), {})
     what = next(plan.by_key(i) for i in range(len(plan.channels)) if plan.by_key(i))
     fed = {what: {shard: int(share * 1_000) for shard, share in enumerate(shares)}}
     outcome = Outcome([{} for _ in shares], fed=fed)

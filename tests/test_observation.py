@@ -17,7 +17,7 @@ from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
 from penstock.runs.manifest import Manifest
 from penstock.runs.state import MemoryStorage
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.testing import to_table
 
 SLACK = 2
@@ -29,7 +29,7 @@ def planned(text: str) -> tuple[PhysicalPlan, Any]:
     for parsed in cql.parse_script(script):
         statement: Any = cql.bind(parsed, catalog)
         catalog.add(statement.definition)
-    return plan([Query("q", bind_query(text, catalog))], Config(), {}), catalog.streams["s"]
+    return plan([Query("q", bind_query(text, catalog))], Settings(), {}), catalog.streams["s"]
 
 
 class Pipe:
@@ -47,7 +47,7 @@ class Pipe:
         progress = Progress.of(self.manifest.progress.get("s"))
         table = to_table(self.stream.schema, rows)
         arrivals = {"s": Arrivals(table, 2, SLACK, progress, final=final)}
-        outcome, _ = run_batch(self.plan, arrivals, self.manifest.states, self.storage, Config())
+        outcome, _ = run_batch(self.plan, arrivals, self.manifest.states, self.storage, Settings())
         self.manifest = Manifest(
             batch=self.manifest.batch + 1,
             shards=self.shards,

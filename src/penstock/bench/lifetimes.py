@@ -43,7 +43,7 @@ from penstock.physical.planner import Query, plan
 from penstock.runs import value_counts
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.state import MemoryStorage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 STREAMS = """
 CREATE STREAM STRu (ts BIGINT, ca STRING, cb BIGINT, cc STRING) TIMESTAMP BY ts USING memory;
@@ -107,7 +107,7 @@ class Engine:
                     catalog.add(definition)
                 case Select(node):
                     nodes["q"] = node
-        self.config = Config(settings)
+        self.config = Settings(settings)
         self.plan = plan([Query("q", nodes["q"])], self.config, {})
         self.streams = {
             source.name: 0

@@ -13,9 +13,8 @@ died, as `Deaths`: it needs no memory of what is alive.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +38,7 @@ from penstock.model import (
 from penstock.runs.lifetimes import ORIGIN
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
-from penstock.settings import Config
+from penstock.settings import Settings
 
 _LARGE = 4096
 """Rows of a part from which on copying it costs more than one part more."""
@@ -62,7 +61,7 @@ class Context:
     now: int = MIN_TIME
     merging: Merging = field(default_factory=Merging)
     block: int = 1 << 18
-    settings: Mapping[str, Any] = field(default_factory=Config)
+    settings: Settings = field(default_factory=Settings)
     tables: frozenset[int] = frozenset()
     slowest: int = INF
 
@@ -115,7 +114,7 @@ class SlicedOperator(Operator):
     def open(self, context: Context) -> None:
         super().open(context)
         state = context.state
-        self.negative = context.settings["lifetime"] == "negative"
+        self.negative = context.settings.lifetime == "negative"
         self._rows: list[list[Batch]] = [[] for _ in range(self.ports)]
         self._ends: list[list[Ends]] = [[] for _ in range(self.ports)]
         self._minus: list[list[Batch]] = [[] for _ in range(self.ports)]

@@ -28,7 +28,7 @@ class TagOperator(Operator):
     def receive(self, port: int, message: Message) -> Iterator[Message]:
         if isinstance(message, Batch):
             numbers = message.holder
-            if self.context.settings["lifetime"] == "direct":
+            if self.context.settings.lifetime == "direct":
                 numbers = self.context.new_holders(len(message))
             elif (numbers == 0).any():
                 numbers = numbers.copy()

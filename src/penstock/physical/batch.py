@@ -21,7 +21,7 @@ from penstock.physical.parcels import Parcel, read_report
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.stage import run_stage
 from penstock.runs.state import Storage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 Report = Mapping[str, Any]
 """What one task tells the driver."""
@@ -115,7 +115,7 @@ class Packed:
 def pack_streams(
     plan: PhysicalPlan,
     arrivals: Mapping[str, Arrivals],
-    config: Config,
+    config: Settings,
     shards: int,
     routes: Mapping[int, Route] | None = None,
 ) -> Packed:
@@ -138,7 +138,7 @@ def run_stages(
     arrivals: Mapping[str, Arrivals],
     states: Sequence[Mapping[str, Any]],
     storage: Storage,
-    config: Config,
+    config: Settings,
 ) -> Iterator[Report]:
     """Run all stages in every shard, of which there are as many as states; yield the reports."""
     beats = {name: came.progress.heartbeat(came.slack) for name, came in arrivals.items()}
@@ -164,7 +164,7 @@ def run_batch(
     arrivals: Mapping[str, Arrivals],
     states: Sequence[Mapping[str, Any]],
     storage: Storage,
-    config: Config,
+    config: Settings,
     tables: Iterable[Parcel] = (),
     routes: Mapping[int, Route] | None = None,
 ) -> tuple[Outcome, dict[str, pa.Table]]:

@@ -26,7 +26,7 @@ from penstock.model import MIN_TIME
 from penstock.optimizer import optimize_alone, shared_digests
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 @dataclass
@@ -56,7 +56,7 @@ class BookedQuery:
     def signature(self) -> str:
         """What names its plan, mode and past, whatever the settings."""
         alone = Query("", self.node, self.mode, keep=self.keep)
-        return plan([alone], Config(), {}).nodes[-1].digest
+        return plan([alone], Settings(), {}).nodes[-1].digest
 
     def outputs(self, node: Node) -> list[Query]:
         """Return what the planner is given: its plan after the rules, for each way it leaves."""
@@ -106,7 +106,10 @@ class QueryBook:
     """
 
     def __init__(
-        self, config: Config, known: Mapping[str, Mapping[str, Any]] | None = None, place: str = ""
+        self,
+        config: Settings,
+        known: Mapping[str, Mapping[str, Any]] | None = None,
+        place: str = "",
     ) -> None:
         self.config = config
         self.queries: dict[str, BookedQuery] = {}
@@ -220,4 +223,4 @@ class QueryBook:
     def optimized(self, name: str) -> Node:
         """Return the plan of a query after the rules; it stays the same while the query runs."""
         query = self.queries[name]
-        return optimize_alone(query.node, query.shared) if self.config["rules"] else query.node
+        return optimize_alone(query.node, query.shared) if self.config.rules else query.node

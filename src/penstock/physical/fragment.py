@@ -21,7 +21,7 @@ from penstock.queues.fifo import Fifo, Queue
 from penstock.runs.merging import Merging
 from penstock.runs.state import State, Storage
 from penstock.schedule.policy import policy
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Fragment:
         shard: int,
         states: dict[str, Any],
         storage: Storage,
-        config: Config,
+        config: Settings,
         times: Mapping[str, int],
         send: Callable[[int, Message], None],
         deliver: Callable[[int, Batch, OutputOperator], None],
@@ -70,7 +70,7 @@ class Fragment:
         self.positions = [i for i in plan.of_stage(stage) if plan.nodes[i].operator is not None]
         self._send = send
         self._deliver = deliver
-        self._policy = policy(config["scheduler"])
+        self._policy = policy(config.scheduler)
         self._operators: dict[int, Operator] = {}
         self._states: dict[int, State] = {}
         self._contexts: list[tuple[Context, frozenset[str]]] = []
@@ -83,16 +83,14 @@ class Fragment:
         self._rows_out: dict[int, int] = {}
         self._bytes_out: dict[int, int] = {}
         self._queued: dict[int, int] = {}
-        merging = Merging.within(
-            config["merge.strategy"], config["merge.fan_in"], config["join.memory"]
-        )
+        merging = Merging.within(config.merge_strategy, config.merge_fan_in, config.join_memory)
         for at in self.positions:
             node = plan.nodes[at]
             state = State(storage, states.get(node.digest))
             operator = node.build()
             tables = (p for p, source in enumerate(node.inputs) if plan.is_table(source.producer))
             context = Context(
-                state, node.number, shard, MIN_TIME, merging, config["block.rows"], config
+                state, node.number, shard, MIN_TIME, merging, config.block_rows, config
             )
             context.tables = frozenset(tables)
             operator.open(context)

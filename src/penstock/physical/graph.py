@@ -42,7 +42,7 @@ from penstock.physical.plan import (
     PhysicalPlan,
     Source,
 )
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 class Graph:
@@ -52,9 +52,9 @@ class Graph:
     while it is in the plan; a number is free again when its node, and so all that read it, is gone.
     """
 
-    def __init__(self, config: Config, numbers: dict[str, int]) -> None:
+    def __init__(self, config: Settings, numbers: dict[str, int]) -> None:
         self.config = config
-        self.negative: bool = config["lifetime"] == "negative"
+        self.negative: bool = config.lifetime == "negative"
         self.numbers = numbers
         self.since: int | None = None
         self.batch = 0

@@ -28,7 +28,7 @@ from penstock.physical.key_splits import Route
 from penstock.physical.parcels import Parcel, address, announce
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs.state import MemoryStorage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Packer:
         time_column: int,
         slack: int,
         progress: Progress,
-        config: Config,
+        config: Settings,
         shards: int,
         routes: Mapping[int, Route] | None = None,
     ) -> None:
@@ -194,7 +194,7 @@ class TablePacker:
         plan: PhysicalPlan,
         sources: Sequence[int],
         valid: tuple[int | None, int | None],
-        config: Config,
+        config: Settings,
         shards: int,
     ) -> None:
         self.plan = plan
@@ -285,7 +285,7 @@ def _addressed(
     return address(message, channel, target.exchange, target.stage, shards, numbered, route)
 
 
-def _stage_minus_one(plan: PhysicalPlan, config: Config, send: Any) -> Fragment:
+def _stage_minus_one(plan: PhysicalPlan, config: Settings, send: Any) -> Fragment:
     def deliver(*_: Any) -> None:
         raise AssertionError("answers do not leave from the packing stage")
 

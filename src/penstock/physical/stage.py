@@ -20,7 +20,7 @@ from penstock.physical.parcels import (
 )
 from penstock.physical.plan import Answer, PhysicalPlan
 from penstock.runs.state import Storage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 def run_stage(
@@ -31,7 +31,7 @@ def run_stage(
     parcels: Iterable[Parcel],
     states: Mapping[str, Any],
     storage: Storage,
-    config: Config,
+    config: Settings,
     beats: Mapping[str, int],
     idle: frozenset[str],
     times: Mapping[str, int],

@@ -31,8 +31,8 @@ def explanation(session: Session, level: str, node: Node, name: str) -> list[str
     if level in ("optimized", "all"):
         lines += ["optimized plan", cql.render_plan(book.optimized(name)), ""]
     if level in ("physical", "all"):
-        shards = session.config["shards"] or _cores(session)
-        automatic = session.config["join.split"] == 0
+        shards = session.config.shards or _cores(session)
+        automatic = session.config.join_split == 0
         lines += ["physical plan", physical_explain.explain(whole, name, shards, automatic)]
         if session._pipeline is not None:
             seen = session._pipeline.observation

@@ -84,7 +84,7 @@ def open_outlets(session: Session, handle: QueryHandle) -> Iterator[str]:
             spark=session.spark,
             ledger=ledger,
             callback=session._callbacks.get((way.sink or "").lower()),
-            fsync=session.config["fsync"],
+            fsync=session.config.fsync,
             timestamps=way.timestamps,
             run=run,
         )

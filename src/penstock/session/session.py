@@ -34,7 +34,7 @@ from penstock.session.builder import Relation
 from penstock.session.handle import QueryHandle
 from penstock.session.starting import opened_pipeline, remembered, start_queries
 from penstock.session.statements import create, drop, execute
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.spool import Spool
 from penstock.sources.tables import whole_table
 from penstock.spark.engine import own_session
@@ -67,7 +67,7 @@ class Session:
         autostart: bool = True,
         allow_change: bool = False,
     ) -> None:
-        self.config = Config(settings)
+        self.config = Settings(settings)
         self.catalog = Catalog(remembered=remembered(checkpoint))
         self.autostart = autostart
         self.allow_change = allow_change
@@ -194,7 +194,7 @@ class Session:
                 f"rows can be pushed to a stream USING memory, but stream '{stream}' is USING "
                 f"{definition.format}"
             )
-        return Spool(self._spool_folder(definition.name), definition.schema, self.config["fsync"])
+        return Spool(self._spool_folder(definition.name), definition.schema, self.config.fsync)
 
     def _spool_folder(self, stream: str) -> str:
         root = Path(self._folder)

@@ -15,7 +15,7 @@ from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import CheckpointReader
 from penstock.session.outlets import open_outlets
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sinks.delivery import Delivery
 from penstock.spark.pipeline import Pipeline
 
@@ -38,9 +38,7 @@ def remembered(checkpoint: str | os.PathLike[str] | None) -> frozenset[str]:
 
 def opened_pipeline(session: Session) -> Pipeline:
     """Return a pipeline on the session's checkpoint, which is locked from now on."""
-    checkpoint = Checkpoint(
-        session._folder, session.config["fsync"], session.config["retain.manifests"]
-    )
+    checkpoint = Checkpoint(session._folder, session.config.fsync, session.config.retain_manifests)
     checkpoint.lock()  # before Spark is started, which takes long
     try:
         failpoints.passing("lock-taken")
@@ -63,18 +61,18 @@ def opened_pipeline(session: Session) -> Pipeline:
         raise
 
 
-def _check_settings(checkpoint: Checkpoint, manifest: Manifest, config: Config) -> None:
+def _check_settings(checkpoint: Checkpoint, manifest: Manifest, config: Settings) -> None:
     """Check the settings that a checkpoint keeps for ever."""
-    if config["lifetime"] != manifest.lifetime:
+    if config.lifetime != manifest.lifetime:
         raise StateError(
             f"a checkpoint keeps the lifetime method that it was made with: {checkpoint.folder} "
-            f"has {manifest.lifetime}, got --set lifetime={config['lifetime']}; give it that "
+            f"has {manifest.lifetime}, got --set lifetime={config.lifetime}; give it that "
             f"or use another --checkpoint"
         )
-    if config["shards"] not in (0, manifest.shards):
+    if config.shards not in (0, manifest.shards):
         raise StateError(
             f"a checkpoint keeps the number of shards it was made with: {checkpoint.folder} has "
-            f"{manifest.shards}, got --set shards={config['shards']}; leave it out or use "
+            f"{manifest.shards}, got --set shards={config.shards}; leave it out or use "
             f"another --checkpoint"
         )
 

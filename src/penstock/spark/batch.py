@@ -26,7 +26,7 @@ from penstock.physical.stage import source_beats
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.stream_forms import described
 from penstock.spark.pushdown import push_down
 from penstock.spark.tables import (
@@ -47,7 +47,7 @@ class BatchRunner:
     """
 
     spark: SparkSession
-    config: Config
+    config: Settings
     checkpoint: Checkpoint
     shards: int
     tables: Mapping[str, TableDef]
@@ -86,17 +86,16 @@ class BatchRunner:
             packed = packed.mapInArrow(stage_task(job, stage), SPARK_SCHEMA)
         return self._collect(packed)
 
-    def _settings(self, busy: bool) -> dict[str, Any]:
+    def _settings(self, busy: bool) -> Settings:
         """Return the settings of a batch: strategies that follow the load are decided here."""
-        settings = dict(self.config)
-        if settings["merge.strategy"] == "load":
-            settings["merge.strategy"] = "maxfanin" if busy else "greedy"
-        return settings
+        if self.config.merge_strategy != "load":
+            return self.config
+        return self.config.but({"merge.strategy": "maxfanin" if busy else "greedy"})
 
     @property
     def _searching(self) -> bool:
         """Whether hot keys of joins are looked for, to split them."""
-        return bool(self.config["join.split"] == 0) and self.shards > 1
+        return self.config.join_split == 0 and self.shards > 1
 
     def _collect(self, frame: DataFrame) -> Outcome:
         """Run a job and put together what its tasks report."""
@@ -122,7 +121,7 @@ class BatchRunner:
         return Manifest(
             batch=before.batch + 1,
             shards=self.shards,
-            lifetime=self.config["lifetime"],
+            lifetime=self.config.lifetime,
             numbers=plan.numbers,
             queries={q.name: q.describe(outputs.get(q.name)) for q in queries},
             streams=before.streams | {n: described(stream) for n, stream in streams.items()},

@@ -33,7 +33,7 @@ from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import book_of, entered
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sinks.delivery import Delivery
 from penstock.sources.admission import Admission
 from penstock.sources.backlog import Backlog, Waiting
@@ -52,7 +52,7 @@ class Pipeline:
     """
 
     spark: SparkSession
-    config: Config
+    config: Settings
     checkpoint: Checkpoint
     retained: Sequence[Manifest]
     streams: dict[str, StreamDef]
@@ -68,7 +68,7 @@ class Pipeline:
         self.book = QueryBook(self.config, self.manifest.queries, self.folder)
         self._lock = self.book.lock
         self._stream = SparkStream(
-            self.spark, self.folder, self.checkpoint.spark, self.config["trigger"], self._batch
+            self.spark, self.folder, self.checkpoint.spark, self.config.trigger, self._batch
         )
         self.runner = BatchRunner(
             self._stream.session, self.config, self.checkpoint, self.shards, self.tables
@@ -78,24 +78,22 @@ class Pipeline:
         self._settled = False
         self._undelivered = False
         retained = [_arrived(manifest) for manifest in self.retained] or [{}]
-        kept = max(self.config["retain.manifests"], 1) + 1
+        kept = max(self.config.retain_manifests, 1) + 1
         self._reached: deque[dict[str, int]] = deque(retained, maxlen=kept)
         self._spools: dict[str, SpoolFiles] = {}
         self._opened: frozenset[str] = frozenset()
         self._heard_at: dict[str, float] = {}
         self._backlogs: dict[str, Backlog] = {}
-        self.admission = Admission(
-            self.folder, self.config["batch.seconds"], self.config["batch.rows"]
-        )
+        self.admission = Admission(self.folder, self.config.batch_seconds, self.config.batch_rows)
         self.error: BaseException | None = None
         self._stopping = False
         self._told: tuple[list[object], dict[str, Any]] = ([], {})
 
     def _empty(self) -> Manifest:
         """Return what is true before the first batch."""
-        shards = self.config["shards"] or self.spark.sparkContext.defaultParallelism
+        shards = self.config.shards or self.spark.sparkContext.defaultParallelism
         states: list[dict[str, Any]] = [{} for _ in range(shards)]
-        run, lifetime = self.checkpoint.run, self.config["lifetime"]
+        run, lifetime = self.checkpoint.run, self.config.lifetime
         return Manifest(run=run, shards=shards, lifetime=lifetime, states=states)
 
     @property
@@ -251,7 +249,7 @@ class Pipeline:
         """Run, commit and deliver a batch that has not been run."""
         plan, before = self.plan(), self.manifest
         streams, idle = self._definitions(), self._idle_streams()
-        wanted = self.config["batch.seconds"] or 1.0
+        wanted = self.config.batch_seconds or 1.0
         busy = self.observation.batch_seconds > wanted / 2  # of the time that it should take
         outcome = self.runner.run(frame, plan, before, streams, idle, busy)
         self._heard_at |= dict.fromkeys(outcome.progress, time.monotonic())

@@ -40,7 +40,7 @@ from penstock.errors import ConfigError, DataError, first_sentence, shown_cause,
 from penstock.expr.types import type_name
 from penstock.model import Schema
 from penstock.options import Secret, is_public
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.positions import ReplayFiles, loop_rounds, positive
 from penstock.sources.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
 from penstock.sources.readers.base import FILE_FORMATS, local_path, option, to_json
@@ -92,7 +92,7 @@ def is_finite(definition: StreamDef) -> bool:
 def open_streams(
     spark: SparkSession,
     definitions: Iterable[StreamDef],
-    config: Config,
+    config: Settings,
     spool: Callable[[str], str | None],
     admission: str | None = None,
 ) -> DataFrame:
@@ -125,20 +125,20 @@ def open_streams(
 
 
 def _own_options(
-    definition: StreamDef, config: Config, folder: str | None, admission: str | None
+    definition: StreamDef, config: Settings, folder: str | None, admission: str | None
 ) -> dict[str, Any]:
     """Return what `DescriptorSource` must know of a stream."""
     options: dict[str, Any] = {
         "definition": to_json(definition),
-        "rows": config["batch.rows"],
-        "bytes": config["batch.bytes"],
+        "rows": config.batch_rows,
+        "bytes": config.batch_bytes,
     }
     if admission is not None:
         options["admission"] = admission
     if folder is not None:
         options["folder"] = str(Path(folder).absolute())
     if definition.format.lower() == "parquet":
-        files = option(definition, "maxFilesPerTrigger") or config["batch.files"]
+        files = option(definition, "maxFilesPerTrigger") or config.batch_files
         options["files"] = int(files)
     return options
 
@@ -229,11 +229,11 @@ def _hexadecimal(match: re.Match[str]) -> str:
     return f"_x{ord(match[0]):x}_"
 
 
-def _open_folder(spark: SparkSession, definition: StreamDef, config: Config) -> DataFrame:
+def _open_folder(spark: SparkSession, definition: StreamDef, config: Settings) -> DataFrame:
     """Open a folder of Parquet files as descriptors of whole files."""
     options = {
         "pathGlobFilter": "*.{parquet,pq}",
-        "maxFilesPerTrigger": str(config["batch.files"]),
+        "maxFilesPerTrigger": str(config.batch_files),
         **_spelled(definition.options, _OWN_OPTIONS["parquet"]),
     }
     found = _load(spark, _source_name(definition), "binaryFile", options, _BINARY_FILE).select(
@@ -255,15 +255,15 @@ def _spelled(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]
     return {by_lower[name.lower()]: str(value) for name, value in options.items()}
 
 
-def _open_native(spark: SparkSession, definition: StreamDef, config: Config) -> DataFrame:
+def _open_native(spark: SparkSession, definition: StreamDef, config: Settings) -> DataFrame:
     """Open a stream that Spark parses itself."""
     kind = definition.format.lower()
     given = {name.lower() for name in definition.options}
     options: dict[str, str] = {}
     if kind in FILE_FORMATS:
-        options["maxFilesPerTrigger"] = str(config["batch.files"])
+        options["maxFilesPerTrigger"] = str(config.batch_files)
     if kind == "kafka":
-        options["maxOffsetsPerTrigger"] = str(config["batch.rows"])
+        options["maxOffsetsPerTrigger"] = str(config.batch_rows)
     if kind in _PARSED_FORMATS:
         options |= {
             "mode": "PERMISSIVE",

@@ -32,7 +32,6 @@ from penstock.physical.packing import TablePacker, columns_read
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, report, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs import failpoints
-from penstock.settings import Config
 from penstock.sources.tables import (
     Chunks,
     Contents,
@@ -74,7 +73,7 @@ def packed_table(
 
     def pack(chunks: Chunks) -> Iterator[Parcel]:
         failpoints.obey(job.failures)
-        packer = TablePacker(job.plan, sources, valid, Config(job.settings), job.shards)
+        packer = TablePacker(job.plan, sources, valid, job.settings, job.shards)
         contents = Contents(needed)
         for chunk in chunks:
             contents.add(chunk)

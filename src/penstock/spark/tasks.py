@@ -27,7 +27,7 @@ from penstock.physical.stage import run_stage
 from penstock.runs import failpoints
 from penstock.runs.mappings import release_beyond
 from penstock.runs.segments import SegmentStorage, forget_deleted
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.readers import DESCRIPTOR, Slice, arrival_order, read_native, read_slice
 from penstock.sources.readers.base import file_format, shortened
 from penstock.spark.exchange import receive, send
@@ -49,7 +49,7 @@ class Job:
 
     batch: int
     plan: PhysicalPlan
-    settings: dict[str, Any]
+    settings: Settings
     segments: str
     shards: int
     streams: dict[str, StreamDef]
@@ -132,7 +132,6 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
         context = TaskContext.get()
         assert context is not None
         shard = context.partitionId()
-        config = Config(job.settings)
         progress = {name: Progress.of(job.progress.get(name)) for name in job.streams}
         beats = {n: p.heartbeat(job.streams[n].slack) for n, p in progress.items()}
         times = {name: p.max_time for name, p in progress.items()}
@@ -145,14 +144,14 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
                 receive(from_batches(batches), job.segments, stage),
                 job.states[shard],
                 storage,
-                config,
+                job.settings,
                 beats,
                 job.idle,
                 times,
             )
             yield from to_batches(_sent(job, parcels, f"{stage}-{shard}"))
         forget_deleted()
-        release_beyond(config["join.memory"])
+        release_beyond(job.settings.join_memory)
         failpoints.passing("tasks-done")
 
     return run
@@ -163,7 +162,7 @@ def _sent(job: Job, parcels: Iterator[Parcel], part: str) -> Iterator[Parcel]:
 
 
 def _storage(job: Job, part: str) -> SegmentStorage:
-    return SegmentStorage(job.segments, f"{job.batch}-{part}", job.settings["fsync"])
+    return SegmentStorage(job.segments, f"{job.batch}-{part}", job.settings.fsync)
 
 
 def _by_stream(batches: Batches) -> dict[str, pa.Table]:
@@ -193,7 +192,7 @@ def _pack_stream(
         stream.time,
         stream.slack,
         Progress.of(job.progress.get(stream.name)),
-        Config(job.settings),
+        job.settings,
         job.shards,
         job.routes,
     )
