@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from penstock.physical.observation import bytes_of
 from penstock.session import Session
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.spark.engine import own_session
-from penstock.spark.metrics import state_bytes
 
 SCHEMA = "k BIGINT, v DOUBLE, t TIMESTAMP"
 _UNLIMITED = {"batch.rows": 1 << 40, "batch.bytes": 1 << 50}
@@ -54,7 +54,7 @@ class Measure:
 
 def spark_session() -> SparkSession:
     """The Spark on which both sides run: every core of the machine, one shuffle partition each."""
-    spark = own_session(None, Config({"driver.memory": "6g"}))
+    spark = own_session(None, Settings({"driver.memory": "6g"}))
     spark.conf.set("spark.sql.shuffle.partitions", spark.sparkContext.defaultParallelism)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     return spark
@@ -145,11 +145,9 @@ def run_penstock(
         session.stop()
         seconds = time.perf_counter() - began
         rows = {h.name: int(getattr(h.sink, "rows", 0)) for h in session.handles()}
-        ends = session.pipeline.metrics.ended_at
-        last = session.pipeline.manifest
-        shards = [replace(last, states=[shard]) for shard in last.states]
-        state = max(state_bytes(one, set(one.states[0])) for one in shards)
-        return Ran(seconds, rows, [b - a for a, b in pairwise(ends)], state)
+        seen = session.pipeline.observation
+        state = max(bytes_of(shard.values()) for shard in seen.manifest.states)
+        return Ran(seconds, rows, [b - a for a, b in pairwise(seen.ended_at)], state)
 
 
 def penstock(

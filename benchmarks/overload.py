@@ -73,24 +73,25 @@ def run(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
             """
         )
         session.start()
-        metrics = session.pipeline.metrics
-        while metrics.batches < 1:
+        pipeline = session.pipeline
+        while pipeline.observation.batches < 1:
             session.check()
             time.sleep(0.05)
-        began, first = time.monotonic(), metrics.rows_in
+        began, first = time.monotonic(), pipeline.observation.rows_in
         console.print("    s   batch  seconds     limit      rows/s      lag rows   py MB  jvm MB")
         while (spent := time.monotonic() - began) < options.seconds:
             time.sleep(1.0)
             session.check()
             workers, jvm = memory(os.getpid())
-            taken = metrics.rows_in - first
+            seen = pipeline.observation
+            taken = seen.rows_in - first
             samples.append(
                 {
                     "second": spent,
-                    "batch": metrics.batches,
-                    "batch_seconds": metrics.batch_seconds,
-                    "limit": session.pipeline.admission.rows,
-                    "rate": metrics.rate_in(),
+                    "batch": seen.batches,
+                    "batch_seconds": seen.batch_seconds,
+                    "limit": pipeline.admission.rows,
+                    "rate": seen.rate_in,
                     "lag": int(spent * options.offered) - taken,
                     "workers": workers,
                     "jvm": jvm,

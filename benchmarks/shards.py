@@ -31,7 +31,7 @@ from rich.table import Table
 
 from benchmarks.harness import SCHEMA, console, folder, write_stream
 from penstock.session import Session
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.spark.engine import own_session
 
 ROWS = 100
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, nargs="+", default=[2, 32, 256, 1024])
     parser.add_argument("--batches", type=int, default=7)
     options = parser.parse_args()
-    spark = own_session("local[2]", Config({"driver.memory": "2g"}))
+    spark = own_session("local[2]", Settings({"driver.memory": "2g"}))
     costs = []
     table = Table("shards", "driver s", "ms/shard", "shipped MB", "kB/shard", "batch s", "Spark s")
     for shards in options.shards:

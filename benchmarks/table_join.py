@@ -171,8 +171,7 @@ def run(path: Path, options: argparse.Namespace, expected: tuple[int, int]) -> N
         )
         began = time.perf_counter()
         session.start()
-        metrics = session.pipeline.metrics
-        while metrics.batches < 1:
+        while session.pipeline.observation.batches < 1:
             session.check()
             time.sleep(0.05)
         loaded = time.perf_counter() - began

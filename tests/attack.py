@@ -29,6 +29,7 @@ from rich.table import Table
 from penstock.errors import InternalError, PenstockError
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import Delivered, book_of, missing
+from penstock.session.outlets import ways
 from penstock.sinks import SinkRequest, open_sink
 from penstock.spark.engine import own_session
 from tests.copies import SETTINGS, Life
@@ -205,7 +206,7 @@ class Attack:
                 retained = checkpoint.open()
                 book = book_of(retained[-1]) if retained else {}
                 for handle in session.handles():
-                    for way in session.ways(handle.definition, handle.mode):
+                    for way in ways(session.catalog, handle.definition, handle.mode):
                         sink = open_sink(
                             session.catalog.get("sink", way.sink or ""),
                             SinkRequest(

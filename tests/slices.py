@@ -17,7 +17,7 @@ from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
 from penstock.operators.base import Context, Operator
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
-from penstock.settings import Config
+from penstock.settings import Settings
 
 LAST = 24
 """No row starts and nothing is told after this instant."""
@@ -154,7 +154,7 @@ def run(
     def opened() -> Operator:
         operator = make()
         block = chance.choice((1, 64))
-        settings = Config({"join.buffer": chance.choice(("input", "output"))})
+        settings = Settings({"join.buffer": chance.choice(("input", "output"))})
         operator.open(Context(state, merging=merging, block=block, settings=settings))
         return operator
 

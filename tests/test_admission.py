@@ -133,7 +133,7 @@ def test_batches_of_a_replay_change_their_size(spark: Any, tmp_path: Path) -> No
             f"CREATE QUERY q INTO kept AS SELECT SUM(x) AS n FROM s [RANGE 100]"
         )
         assert session.await_end(timeout=200)
-        assert session.pipeline.metrics.rows_in == rows
+        assert session.pipeline.observation.rows_in == rows
     positions = [0]
     for path in sorted((checkpoint / "manifest").glob("0*.json")):
         positions.append(json.loads(path.read_text())["progress"]["s"]["position"])

@@ -10,8 +10,9 @@ import pytest
 from penstock import Session, cql
 from penstock.catalog import Catalog
 from penstock.cql import bind_query
+from penstock.errors import StateError
 from penstock.physical.book import BookedQuery, Moment, QueryBook
-from penstock.settings import Config
+from penstock.settings import Settings
 
 STREAM = "CREATE STREAM s (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t"
 TEXT = "SELECT k, COUNT(*) AS n FROM s [ROWS 3] WHERE x > 1 GROUP BY k"
@@ -29,12 +30,19 @@ def booked(name: str, text: str = TEXT, mode: str = "view") -> BookedQuery:
     return BookedQuery(name, bind_query(text, catalog()), mode)
 
 
+def book_of(*names: str) -> QueryBook:
+    book = QueryBook(Settings())
+    for name in names:
+        book.add(booked(name))
+    return book
+
+
 def digests(book: QueryBook, moment: Moment) -> set[str]:
     return {node.digest for node in book.plan(moment).nodes}
 
 
 def test_queries_that_begin_together_share() -> None:
-    book = QueryBook(Config(), [booked("a"), booked("b")])
+    book = book_of("a", "b")
     users = book.plan(Moment()).users()
     assert [using for using in users.values() if len(using) == 1] == [{"a"}, {"b"}]  # outputs
     assert book.queries["a"].since is book.queries["b"].since is None
@@ -42,7 +50,7 @@ def test_queries_that_begin_together_share() -> None:
 
 
 def test_a_query_that_begins_later_has_state_of_its_own() -> None:
-    book = QueryBook(Config(), [booked("a")])
+    book = book_of("a")
     before = book.plan(Moment())
     book.add(booked("b"))
     later = Moment(3, {"s": 10}, before.numbers)
@@ -53,16 +61,18 @@ def test_a_query_that_begins_later_has_state_of_its_own() -> None:
 
 
 def test_what_was_settled_for_a_batch_that_did_not_run_is_settled_again() -> None:
-    book = QueryBook(Config(), [booked("a")])
+    book = book_of("a")
     book.plan(Moment(2, {"s": 10}))
-    book.plan(Moment(2, {"s": 15}))
-    assert book.queries["a"].since == 16
-    book.plan(Moment(3, {"s": 20}))
-    assert book.queries["a"].since == 16
+    book.add(booked("b"))
+    made = book.plan(Moment(2, {"s": 15}))
+    assert book.queries["a"].since == book.queries["b"].since == 16
+    book.add(booked("c"))
+    book.plan(Moment(3, {"s": 20}, made.numbers))
+    assert [q.since for q in book.queries.values()] == [16, 16, 21]
 
 
 def test_a_trial_shows_what_will_run_and_changes_nothing() -> None:
-    book = QueryBook(Config(), [booked("a")])
+    book = book_of("a")
     before = book.plan(Moment())
     later = Moment(1, {"s": 10}, before.numbers)
     trial = book.copy()
@@ -75,10 +85,10 @@ def test_a_trial_shows_what_will_run_and_changes_nothing() -> None:
 
 
 def test_a_paused_query_begins_anew() -> None:
-    book = QueryBook(Config(), [booked("a"), booked("b")])
-    book.plan(Moment())
+    book = book_of("a", "b")
+    made = book.plan(Moment())
     book.pause("b")
-    later = Moment(4, {"s": 10})
+    later = Moment(4, {"s": 10}, made.numbers)
     assert {a.query for a in book.plan(later).answers} == {"a"}
     book.resume("b")
     book.resume("a")  # it is not paused: it goes on
@@ -87,14 +97,29 @@ def test_a_paused_query_begins_anew() -> None:
 
 
 def test_a_query_goes_on_as_the_manifest_knows_it() -> None:
-    book = QueryBook(Config(), [booked("a")])
-    made = digests(book, Moment(7, {"s": 10}))
-    told = book.queries["a"].describe(None)
-    again = QueryBook(Config())
-    again.add(booked("a"), told)
-    assert digests(again, Moment(9, {"s": 30})) == made
+    book = book_of("a")
+    made = book.plan(Moment(7, {"s": 10}))
+    told = {name: query.describe(None) for name, query in book.queries.items()}
+    again = QueryBook(Settings(), told, "here")
+    assert again.missing() == ["a"]
+    with pytest.raises(StateError, match="must be the one that the checkpoint here was made with"):
+        again.add(booked("a", mode="log"))
+    again.add(booked("a"))
+    assert again.missing() == []
+    assert digests(again, Moment(9, {"s": 30}, made.numbers)) == {n.digest for n in made.nodes}
     again.drop("a")
-    assert again.dropped == {"a"}
+    again.add(booked("a", mode="log"))
+    assert again.queries["a"].batch is None
+
+
+def test_a_plan_that_would_lose_state_is_refused() -> None:
+    book = book_of("a")
+    made = book.plan(Moment())
+    told = {"a": book.queries["a"].describe(None)}
+    other = QueryBook(Settings({"rules": False}), told, "here")
+    other.add(booked("a"))
+    with pytest.raises(StateError, match="query 'a' must be planned as the checkpoint here was"):
+        other.plan(Moment(1, {"s": 10}, made.numbers))
 
 
 def wait_for(condition: Any) -> None:

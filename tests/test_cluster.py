@@ -21,7 +21,7 @@ import pytest
 
 from penstock.model import INF
 from penstock.session import Session
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sinks import read_committed
 from penstock.spark.engine import own_settings
 from tests.comparison import check_answer
@@ -187,15 +187,15 @@ def manifests(script: Path) -> list[Path]:
 def test_what_a_cluster_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     given = {"driver.host": "10.0.0.7", "executor.memory": "3g", "cluster.cores": 12}
-    settings = own_settings("spark://host:7077", Config(given))
+    settings = own_settings("spark://host:7077", Settings(given))
     assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "10.0.0.7"
     assert settings["spark.executor.memory"] == "3g"
     assert settings["spark.cores.max"] == settings["spark.default.parallelism"] == "12"
     assert settings["spark.pyspark.python"] == sys.executable
     assert settings["spark.ui.bindAddress"] == "127.0.0.1"
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    assert own_settings("yarn", Config())["spark.pyspark.python"] == "/opt/python"
-    assert "spark.cores.max" not in own_settings("yarn", Config())
+    assert own_settings("yarn", Settings())["spark.pyspark.python"] == "/opt/python"
+    assert "spark.cores.max" not in own_settings("yarn", Settings())
 
 
 @pytest.mark.spark

@@ -33,7 +33,7 @@ from penstock.physical.planner import plan as planned
 from penstock.physical.split_routes import Route, Split
 from penstock.reference import Inputs, accept, relation
 from penstock.runs.manifest import Manifest, read_manifest
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.testing import LocalEngine
 from tests.comparison import check_relation
 
@@ -79,7 +79,7 @@ def bound(text: str) -> Node:
 
 
 def physical(text: str, mode: str = "intervals", **settings: Any) -> PhysicalPlan:
-    return planned([Query("q", bound(text), mode)], Config(settings), {})
+    return planned([Query("q", bound(text), mode)], Settings(settings), {})
 
 
 @dataclass
@@ -345,9 +345,9 @@ def test_what_else_forbids_it() -> None:
     assert [n.digest for n in physical(text, **{"join.split": 1}).nodes] == digests
     other = "SELECT k, COUNT(*) AS n FROM l [RANGE 5] GROUP BY k"
     queries = [Query("q", bound(text)), Query("p", bound(other))]
-    assert pairs(planned(queries, Config(), {})) == []  # the aggregate reads the same channel
+    assert pairs(planned(queries, Settings(), {})) == []  # the aggregate reads the same channel
     longer = Query("p", bound(text.replace("RANGE 5", "RANGE 50")))
-    (pair,) = pairs(planned([queries[0], longer], Config(), {}))
+    (pair,) = pairs(planned([queries[0], longer], Settings(), {}))
     assert pair.reaches == (50, 11)
     assert len(pair.joins) == 2
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import StateError
+from penstock.physical.observation import Observer
 from penstock.runs import failpoints
 from penstock.session import Session
-from penstock.spark.metrics import Metrics
 from tests.test_pipeline_life import committed, wait_for
 
 SHARDS = 4
@@ -54,26 +54,22 @@ def test_a_skewed_join(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     left = write(tmp_path / "l.csv", 24_000, 10, 0.5, 1)
     right = write(tmp_path / "r.csv", 6_000, 3, 0.002, 2)
     fed: list[Counter] = []
-    report, batch = Metrics.report, Metrics.batch
+    observe = Observer.observe
 
-    def reported(metrics: Metrics, content: dict[str, Any]) -> None:
-        if content["kind"] == "shard":
-            fed[-1].update({(what, content["shard"]): n for what, n in content["fed"].items()})
-        report(metrics, content)
-
-    def committed_batch(*given: Any) -> None:
+    def observed(observer: Observer, manifest: Any, plan: Any, outcome: Any, spent: float) -> Any:
+        for what, shards in outcome.fed.items():
+            fed[-1].update({(what, shard): rows for shard, rows in shards.items()})
         fed.append(Counter())
-        batch(*given)
+        return observe(observer, manifest, plan, outcome, spent)
 
-    monkeypatch.setattr(Metrics, "report", reported)
-    monkeypatch.setattr(Metrics, "batch", committed_batch)
+    monkeypatch.setattr(Observer, "observe", observed)
     script = SCRIPT.format(tmp_path, REACH)
     settings = {"shards": SHARDS, "batch.rows": 2000, "batch.seconds": 0}
     folder = tmp_path / "checkpoint"
     fed.append(Counter())
     with Session(spark, checkpoint=folder, settings=settings, autostart=False) as session:
         query = session.sql(script)
-        session.pipeline._heat.few = 1000
+        session.pipeline.runner.heat.few = 1000
         session.start()
         assert "hot keys are split while running" in query.explain()
         wait_for(lambda: session.pipeline.manifest.batch >= 4)
@@ -119,7 +115,7 @@ def test_split_keys_through_crashes(spark: Any, tmp_path: Path) -> None:
         try:
             with Session(spark, checkpoint=folder, settings=settings, autostart=False) as session:
                 session.sql(script)
-                session.pipeline._heat.few = 1000
+                session.pipeline.runner.heat.few = 1000
                 session.start()
                 assert session.await_end(timeout=200)
         finally:

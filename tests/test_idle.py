@@ -14,7 +14,7 @@ from penstock.physical.plan import PhysicalPlan
 from penstock.physical.stage import source_beats
 from penstock.reference import Inputs
 from penstock.session import Session
-from penstock.settings import Config
+from penstock.settings import Settings
 from tests.clock import Clock
 from tests.comparison import check_answer, interval_rows
 
@@ -46,7 +46,7 @@ def test_rows_below_the_passed_heartbeat_are_late() -> None:
     nothing = PhysicalPlan((), (), ())
     passed = Progress(floor=10)  # it never had a row
     assert passed.heartbeat(5) == 10
-    packer = Packer(nothing, "s", 0, 5, passed, Config(), 1)
+    packer = Packer(nothing, "s", 0, 5, passed, Settings(), 1)
     late = packer.add(pa.table({"t": [9, 10, 12, 8, 9]}))
     assert late.column("t").to_pylist() == [9, 8, 9]
     assert (packer.progress.accepted, packer.progress.late) == (2, 3)

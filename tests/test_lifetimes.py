@@ -28,7 +28,7 @@ from penstock.runs.holder_numbers import BLOCK
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
-from penstock.settings import Config
+from penstock.settings import Settings
 
 STREAMS = """
 CREATE STREAM a (ts BIGINT, k BIGINT, x DOUBLE) TIMESTAMP BY ts USING memory;
@@ -45,7 +45,7 @@ def planned(text: str, lifetime: str) -> PhysicalPlan:
             case Select(node):
                 nodes["q"] = node
     query = Query("q", optimize(nodes)["q"])
-    return plan([query], Config({"lifetime": lifetime}), {})
+    return plan([query], Settings({"lifetime": lifetime}), {})
 
 
 def lines(text: str, lifetime: str) -> dict[str, str]:

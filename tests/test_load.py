@@ -13,15 +13,17 @@ from penstock.catalog import Catalog, StreamDef
 from penstock.cli.live import format_waiting
 from penstock.cql import bind_query
 from penstock.model import Field, Schema
+from penstock.physical.batch import Outcome
+from penstock.physical.observation import Observer
 from penstock.physical.planner import Query
 from penstock.physical.planner import plan as plan_queries
 from penstock.reference import Inputs
+from penstock.runs.manifest import Manifest
 from penstock.session import Session
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.base import Waiting
 from penstock.sources.formats import backlog_of
 from penstock.sources.spool import Spool
-from penstock.spark.metrics import Metrics
 from tests.comparison import check_answer, interval_rows
 
 SCHEMA = Schema((Field("x", pa.int32()), Field("t", pa.int64())))
@@ -117,11 +119,9 @@ def test_when_a_shard_is_hot(shards: int, shares: list[float], hot: bool) -> Non
     catalog = Catalog()
     catalog.add(stream("memory"))
     counted = bind_query("SELECT x, COUNT(*) AS n FROM s [RANGE 5] GROUP BY x", catalog)
-    plan = plan_queries([Query("q", counted)], Config(), {})
-    metrics = Metrics()
+    plan = plan_queries([Query("q", counted)], Settings(), {})
     what = next(plan.by_key(i) for i in range(len(plan.channels)) if plan.by_key(i))
-    for shard, share in enumerate(shares):
-        report = {"kind": "shard", "shard": shard, "seconds": {}, "rows": {}}
-        metrics.report(report | {"fed": {what: share * 1_000}})
-    found = metrics.hot_shards(plan, shards)
-    assert [h.shard for h in found] == ([0] if hot else [])
+    fed = {what: {shard: int(share * 1_000) for shard, share in enumerate(shares)}}
+    outcome = Outcome([{} for _ in shares], fed=fed)
+    seen = Observer(Manifest()).observe(Manifest(batch=0, shards=shards), plan, outcome, 0.1)
+    assert [h.shard for h in seen.hot_shards] == ([0] if hot else [])

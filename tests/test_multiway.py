@@ -23,7 +23,7 @@ from penstock.physical.multiway import form_of, gather, meaning_of, measured, pr
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
 from penstock.reference import Inputs, accept
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.testing import LocalEngine, run_local
 from tests import strategies as make
 from tests.comparison import check_answer
@@ -171,7 +171,7 @@ def planned(*texts: str, numbers=None, known=None, **options) -> PhysicalPlan:
     plans = optimize({f"q{i}": bind_query(text, catalog()) for i, text in enumerate(texts)})
     queries = [Query(name, node) for name, node in plans.items()]
     settings = {name.replace("_", ".", 1): value for name, value in options.items()}
-    return plan(queries, Config(settings), numbers or {}, known)
+    return plan(queries, Settings(settings), numbers or {}, known)
 
 
 def joins_of(whole: PhysicalPlan) -> list[str]:

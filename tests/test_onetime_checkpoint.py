@@ -29,7 +29,7 @@ from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
 from penstock.runs.segments import SegmentStorage
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.testing import LocalEngine
 from tests.comparison import same_bag
 from tests.test_onetime import bag_of
@@ -72,7 +72,7 @@ class Writer(LocalEngine):
             Query(n, p, MODES.get(n, "kept"), keep=catalog.queries[n].keep or 0)
             for n, p in optimize(plans).items()
         ]
-        self.plan = plan(queries, Config(), {})
+        self.plan = plan(queries, Settings(), {})
         running = {n: (p, MODES.get(n, "kept")) for n, p in plans.items()}
         self._declared = Declared(catalog, running)
         self._manifest = self.checkpoint.latest() or Manifest()

@@ -29,7 +29,7 @@ from penstock.runs import side as side_module
 from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage
 from penstock.runs.state import MemoryStorage, State
-from penstock.settings import Config
+from penstock.settings import Settings
 
 TYPES = (pa.string(), pa.int64())
 KEY = Column(0, pa.string(), "k")
@@ -170,7 +170,7 @@ def play(script: Script) -> tuple[Listener, State]:
     def opened(state: State) -> JoinOperator:
         made = operator(script)
         merging = Merging(script.merging, 3)
-        buffer = Config({"join.buffer": next(buffers)})
+        buffer = Settings({"join.buffer": next(buffers)})
         made.open(Context(state, merging=merging, block=script.block, settings=buffer))
         return made
 

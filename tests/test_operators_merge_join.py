@@ -31,7 +31,7 @@ from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage
 from penstock.runs.state import MemoryStorage, State
 from penstock.session import Session
-from penstock.settings import Config
+from penstock.settings import Settings
 from tests import strategies as make
 from tests.slices import LAST, Row, Script, bag, check, run
 from tests.test_oracle import ORACLE
@@ -236,7 +236,7 @@ def test_a_window_larger_than_the_memory_stays_within_it(
     operator = kind((TYPES, TYPES), ((X, X), (X, X)), Overlap()).build()
     with SegmentStorage(str(tmp_path), "run", fsync=False) as storage:
         state = State(storage)
-        given = Config({"join.memory": memory})
+        given = Settings({"join.memory": memory})
         operator.open(Context(state, merging=Merging(strategy, 4), block=4096, settings=given))
         count, parts = _drive(operator, sides, step, None)
         operator.close()
@@ -265,7 +265,7 @@ def test_state_survives_in_manifests(kind: type[MergeJoinSpec], tmp_path: Path) 
         operator = kind((TYPES, TYPES), ((X, Y), (X, Y)), Overlap(), None).build()
         with SegmentStorage(str(tmp_path), f"{batch}", fsync=False) as storage:
             state = State(storage, json.loads(json.dumps(described)))
-            given = Config({"join.memory": 1 << 16})
+            given = Settings({"join.memory": 1 << 16})
             operator.open(Context(state, merging=Merging("load", 3), settings=given))
             last = first + 250
             for port, side in enumerate(sides):

@@ -25,7 +25,7 @@ from penstock.physical.planner import Query, plan
 from penstock.physical.reports import read_report
 from penstock.runs.segments import read_segment
 from penstock.session import Session
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sinks import read_committed
 from penstock.sources.formats import read_slice
 from penstock.sources.positions import ReplayFiles
@@ -497,13 +497,13 @@ def packed(tmp_path: Path, definition: StreamDef, rows: int) -> list[dict[str, A
     """Pack a whole stream in batches; return the rejected rows as they are kept for the sink."""
     catalog = Catalog()
     catalog.add(definition)
-    physical = plan([Query("q", bind_query("SELECT n FROM s [NOW]", catalog))], Config(), {})
+    physical = plan([Query("q", bind_query("SELECT n FROM s [NOW]", catalog))], Settings(), {})
     files = ReplayFiles(definition)
     position, progress, found = files.start(), {}, []
     while not position.done:
         position, slices = files.advance(position, rows)
         job = Job(
-            0, physical, dict(Config()), str(tmp_path / "runs"), 1, {"s": definition},
+            0, physical, Settings(), str(tmp_path / "runs"), 1, {"s": definition},
             progress, "", frozenset(),
         )  # fmt: skip
         described = pa.RecordBatch.from_pylist(

@@ -319,9 +319,9 @@ def test_the_oracle_finds_a_wrong_answer() -> None:
     ("broken", "label"),
     [
         (lambda engine: engine.shards == 3, "as fed, 3 shards"),
-        (lambda engine: engine.config["lifetime"] == "negative", "lifetime=negative"),
+        (lambda engine: engine.config.lifetime == "negative", "lifetime=negative"),
         (lambda engine: engine.number > 2, "row by row"),
-        (lambda engine: not engine.config["rules"], "rules=False"),
+        (lambda engine: not engine.config.rules, "rules=False"),
     ],
 )
 def test_a_setting_that_changes_the_answer_is_found(

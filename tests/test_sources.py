@@ -23,7 +23,7 @@ from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
 from penstock.physical.parcels import Parcel
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.folders import FolderFiles, FolderPosition
 from penstock.sources.formats import is_finite, read_slice
 from penstock.sources.positions import Position, ReplayFiles
@@ -471,16 +471,16 @@ def test_pushed_rows_are_checked(tmp_path: Path) -> None:
 def opened(spark: Any, definition: StreamDef) -> Any:
     from penstock.spark.sources import open_streams
 
-    return open_streams(spark, [definition], Config(), lambda _: None)
+    return open_streams(spark, [definition], Settings(), lambda _: None)
 
 
 class Run:
     """Runs a stream of descriptors and keeps what each batch brought."""
 
-    def __init__(self, spark: Any, checkpoint: Path, config: Config | None = None) -> None:
+    def __init__(self, spark: Any, checkpoint: Path, config: Settings | None = None) -> None:
         self.spark = spark
         self.checkpoint = checkpoint
-        self.config = config or Config()
+        self.config = config or Settings()
         self.batches: dict[int, list[Any]] = {}
 
     def start(
@@ -529,7 +529,7 @@ def test_replay_on_spark_and_an_exact_restart(spark: Any, tmp_path: Path) -> Non
     numbers(tmp_path / "a.csv", 0, 30)
     numbers(tmp_path / "b.csv", 30, 100)
     definition = stream(NUMBERS, path=tmp_path)
-    run = Run(spark, tmp_path / "checkpoint", Config({"batch.rows": 13}))
+    run = Run(spark, tmp_path / "checkpoint", Settings({"batch.rows": 13}))
     query = run.start(definition, fail_at=3)
     with pytest.raises(Exception, match="stopped on purpose"):
         query.awaitTermination(60)
@@ -537,7 +537,7 @@ def test_replay_on_spark_and_an_exact_restart(spark: Any, tmp_path: Path) -> Non
     assert sorted(before) == [0, 1, 2, 3]
     del run.batches[3]
     # The cut of the replayed batch is in the offset log: another limit does not change it.
-    run.config = Config({"batch.rows": 40})
+    run.config = Settings({"batch.rows": 40})
     run.until(run.start(definition), run.finished)
     assert run.batches[3] == before[3]
     assert sorted(run.batches) == [0, 1, 2, 3, 4, 5]
@@ -555,7 +555,7 @@ def test_replay_on_spark_and_an_exact_restart(spark: Any, tmp_path: Path) -> Non
 def test_changed_files_stop_a_restart(spark: Any, tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.csv", 0, 30)
     definition = stream(NUMBERS, path=path)
-    run = Run(spark, tmp_path / "checkpoint", Config({"batch.rows": 10}))
+    run = Run(spark, tmp_path / "checkpoint", Settings({"batch.rows": 10}))
     with pytest.raises(Exception, match="stopped on purpose"):
         run.start(definition, tmp_path / "list", fail_at=1).awaitTermination(60)
     numbers(path, 0, 29)
@@ -598,7 +598,7 @@ def test_empty_source_and_available_now(spark: Any, tmp_path: Path) -> None:
     run.until(run.start(empty), run.finished)
     assert [row[2:] for row in run.rows] == [(0, 0, 0, 0, True)]
     definition = stream(NUMBERS, path=numbers(tmp_path / "b.csv", 0, 25), rate=1)
-    run = Run(spark, tmp_path / "two", Config({"batch.rows": 10}))
+    run = Run(spark, tmp_path / "two", Settings({"batch.rows": 10}))
     assert run.start(definition, availableNow=True).awaitTermination(60)
     assert [len(read_all(definition, rows)) for rows in run.batches.values()] == [10, 10, 5]
 
@@ -726,7 +726,7 @@ def test_a_watched_folder_on_spark(spark: Any, tmp_path: Path) -> None:
     for number in range(5):
         parquet_file(folder / f"{9 - number}.parquet", range(10 * number, 10 * number + 10), number)
     definition = stream(NUMBERS, format="parquet", path=folder)
-    run = Run(spark, tmp_path / "checkpoint", Config({"batch.rows": 15}))
+    run = Run(spark, tmp_path / "checkpoint", Settings({"batch.rows": 15}))
     run.until(run.start(definition, tmp_path / "list"), lambda: len(run.rows) == 7)
     assert [row[0] for row in read_all(definition, run.rows)] == list(range(50))
     parquet_file(folder / "a.parquet", range(50, 57), -5)
@@ -744,7 +744,7 @@ def test_a_folder_of_parquet_files(spark: Any, tmp_path: Path) -> None:
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
     (folder / "notes.txt").write_text("no data")
     definition = stream(NUMBERS, format="parquet", path=folder)
-    run = Run(spark, tmp_path / "checkpoint", Config({"batch.files": 3}))
+    run = Run(spark, tmp_path / "checkpoint", Settings({"batch.files": 3}))
     run.until(run.start(definition), lambda: len(run.rows) == 5)
     assert [len(rows) for rows in run.batches.values()] == [3, 2]
     assert all(row[2:4] == (0, -1) and row[4] < 0 for row in run.rows)

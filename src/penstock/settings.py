@@ -1,36 +1,67 @@
 """Every setting, declared once: name, default, what it does. The documentation page is generated.
 
-Settings are given as ``--set key=value`` or ``Session(settings={...})``.
+Settings are given as ``--set key=value`` or ``Session(settings={...})``, and read as attributes:
+``batch.rows`` is `Settings.batch_rows`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, NoReturn, TypeVar, overload
 
 from penstock.errors import ConfigError, suggest
 
+Value = TypeVar("Value")
 
-@dataclass(frozen=True)
-class Setting:
+
+class Setting(Generic[Value]):
     """One setting; ``kind`` is int, bool, str, bytes, seconds or memory (as Java writes it).
 
     ``choices`` limits strings, ``least`` and ``most`` numbers.
     """
 
-    name: str
-    default: Any
-    kind: str
-    doc: str
-    choices: tuple[str, ...] = ()
-    least: int | None = None
-    most: int = 2**62
+    def __init__(
+        self,
+        name: str,
+        default: Value,
+        kind: str,
+        doc: str,
+        choices: tuple[str, ...] = (),
+        least: int | None = None,
+        most: int = 2**62,
+    ) -> None:
+        self.name = name
+        self.default = default
+        self.kind = kind
+        self.doc = doc
+        self.choices = choices
+        self.least = least
+        self.most = most
+
+    @property
+    def attribute(self) -> str:
+        """The name under which it is read."""
+        return self.name.replace(".", "_")
+
+    @overload
+    def __get__(self, settings: None, owner: type[Settings]) -> Setting[Value]: ...
+    @overload
+    def __get__(self, settings: Settings, owner: type[Settings]) -> Value: ...
+    def __get__(self, settings: Settings | None, owner: type[Settings]) -> Value | Setting[Value]:
+        if settings is None:
+            return self
+        value: Value = settings._values[self.name]
+        return value
+
+    def __set__(self, settings: Settings, value: Value) -> NoReturn:
+        raise AttributeError(f"the setting '{self.name}' cannot be changed")
 
 
-SETTINGS: tuple[Setting, ...] = (
-    Setting(
+class Settings:
+    """The settings in force: defaults, overridden by what the user gave. Immutable."""
+
+    shards = Setting(
         "shards",
         0,
         "int",
@@ -38,45 +69,47 @@ SETTINGS: tuple[Setting, ...] = (
         "fixed when a checkpoint is made.",
         least=0,
         most=65_536,
-    ),
-    Setting("trigger", 0.1, "seconds", "Shortest time between the starts of two micro-batches."),
-    Setting(
+    )
+    trigger = Setting(
+        "trigger", 0.1, "seconds", "Shortest time between the starts of two micro-batches."
+    )
+    batch_rows = Setting(
         "batch.rows",
         1_000_000,
         "int",
         "Most rows that one source of Penstock's own puts into a batch.",
         least=1,
-    ),
-    Setting(
+    )
+    batch_seconds = Setting(
         "batch.seconds",
         1.0,
         "seconds",
         "Time that a batch should take: batches of Penstock's own sources are made larger or "
         "smaller, up to `batch.rows`, until they do. 0 means `batch.rows` always.",
-    ),
-    Setting(
+    )
+    batch_bytes = Setting(
         "batch.bytes",
         256 << 20,
         "bytes",
         "Most bytes that one source of Penstock's own puts into a batch: of text as it is in the "
         "file, of Parquet as it is in memory.",
         least=1,
-    ),
-    Setting(
+    )
+    batch_files = Setting(
         "batch.files",
         64,
         "int",
         "Most files that one folder source puts into a batch.",
         least=1,
-    ),
-    Setting(
+    )
+    block_rows = Setting(
         "block.rows",
         262_144,
         "int",
         "Most rows of one block of an expansion, such as join pairs: bounds memory.",
         least=1,
-    ),
-    Setting(
+    )
+    join_memory = Setting(
         "join.memory",
         256 << 20,
         "bytes",
@@ -84,17 +117,17 @@ SETTINGS: tuple[Setting, ...] = (
         "pages of files that are looked at, and with `join.method=tpmj` for rows gathered, blocks "
         "merged and results sorted. What is beyond it is in files.",
         least=1,
-    ),
-    Setting(
+    )
+    merge_strategy = Setting(
         "merge.strategy",
         "greedy",
         "str",
         "When state runs are merged: often (`greedy`), only `merge.fan_in` at once (`maxfanin`), "
         "or the first while little arrives and the second while much does (`load`).",
         ("greedy", "maxfanin", "load", "always", "never"),
-    ),
-    Setting("merge.fan_in", 8, "int", "Runs that are merged at once.", least=2),
-    Setting(
+    )
+    merge_fan_in = Setting("merge.fan_in", 8, "int", "Runs that are merged at once.", least=2)
+    join_method = Setting(
         "join.method",
         "auto",
         "str",
@@ -102,8 +135,8 @@ SETTINGS: tuple[Setting, ...] = (
         "value, in time slices (`tpmj`) or for finite streams (`pmj`). Where a method cannot be "
         "used, and with `auto`, it is `temporal`.",
         ("auto", "temporal", "tpmj", "pmj"),
-    ),
-    Setting(
+    )
+    join_buffer = Setting(
         "join.buffer",
         "auto",
         "str",
@@ -111,8 +144,8 @@ SETTINGS: tuple[Setting, ...] = (
         "the other has caught up, `output` joins at once and keeps the results until they are "
         "final. `auto` decides by the results per row that were measured.",
         ("auto", "input", "output"),
-    ),
-    Setting(
+    )
+    join_split = Setting(
         "join.split",
         0,
         "int",
@@ -123,15 +156,15 @@ SETTINGS: tuple[Setting, ...] = (
         "`2` and more is for every key, and belongs to the plan: a checkpoint is continued with "
         "the value it was made with.",
         least=0,
-    ),
-    Setting(
+    )
+    join_index = Setting(
         "join.index",
         True,
         "bool",
         "Whether joins without an equality find partners by an order of the condition. Without it "
         "every pair is tested.",
-    ),
-    Setting(
+    )
+    join_multiway = Setting(
         "join.multiway",
         "auto",
         "str",
@@ -141,8 +174,8 @@ SETTINGS: tuple[Setting, ...] = (
         "part of it, and where a table is joined. The hint `/*+ MULTIWAY */` or `/*+ CASCADE */` "
         "after SELECT goes before it; a query that runs stays as it is.",
         ("auto", "always", "never"),
-    ),
-    Setting(
+    )
+    lifetime = Setting(
         "lifetime",
         "direct",
         "str",
@@ -151,70 +184,75 @@ SETTINGS: tuple[Setting, ...] = (
         "row when it dies (`negative`). It belongs to the plan: a checkpoint is continued with the "
         "value it was made with.",
         ("direct", "negative"),
-    ),
-    Setting(
+    )
+    scheduler = Setting(
         "scheduler",
         "topological",
         "str",
         "Which operator of a fragment runs next.",
         ("topological", "roundrobin"),
-    ),
-    Setting("rules", True, "bool", "Whether the optimizer's rules are applied."),
-    Setting("panes", True, "bool", "Whether sliding aggregates are computed from panes."),
-    Setting("fsync", True, "bool", "Whether run files and manifests are forced to disk."),
-    Setting(
+    )
+    rules = Setting("rules", True, "bool", "Whether the optimizer's rules are applied.")
+    panes = Setting("panes", True, "bool", "Whether sliding aggregates are computed from panes.")
+    fsync = Setting("fsync", True, "bool", "Whether run files and manifests are forced to disk.")
+    retain_manifests = Setting(
         "retain.manifests",
         10,
         "int",
         "Manifests kept for inspection besides the newest.",
         least=0,
-    ),
-    Setting(
+    )
+    spark_ui = Setting(
         "spark.ui", False, "bool", "Whether Spark's web UI runs, on loopback, in own sessions."
-    ),
-    Setting("driver.memory", "2g", "memory", "Memory of the Spark driver in own sessions."),
-    Setting(
+    )
+    driver_memory = Setting(
+        "driver.memory", "2g", "memory", "Memory of the Spark driver in own sessions."
+    )
+    driver_host = Setting(
         "driver.host",
         "",
         "str",
         "Address at which the executors of a cluster reach the driver; empty means this machine's "
         "name. A local Spark is always on loopback.",
-    ),
-    Setting("executor.memory", "1g", "memory", "Memory of each Spark executor on a cluster."),
-    Setting(
+    )
+    executor_memory = Setting(
+        "executor.memory", "1g", "memory", "Memory of each Spark executor on a cluster."
+    )
+    cluster_cores = Setting(
         "cluster.cores",
         0,
         "int",
         "Most cores that are taken of a cluster; 0 means all that it offers. When it is set, it is "
         "also the number of shards that `shards=0` means.",
         least=0,
-    ),
+    )
+
+    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+        self._values: dict[str, Any] = {s.name: s.default for s in SETTINGS}
+        self._give(given or {})
+
+    def _give(self, given: Mapping[str, Any]) -> None:
+        for name, value in given.items():
+            if name not in _BY_NAME:
+                raise ConfigError(f"there is no setting '{name}'; {suggest(name, _BY_NAME)}")
+            self._values[name] = parse(_BY_NAME[name], value)
+
+    def but(self, given: Mapping[str, Any]) -> Settings:
+        """Return these settings with some others in their place."""
+        changed = Settings()
+        changed._values = dict(self._values)
+        changed._give(given)
+        return changed
+
+
+SETTINGS: tuple[Setting[Any], ...] = tuple(
+    found for found in vars(Settings).values() if isinstance(found, Setting)
 )
 
 _BY_NAME = {s.name: s for s in SETTINGS}
 
 
-class Config(Mapping[str, Any]):
-    """The settings in force: defaults, overridden by what the user gave. Immutable."""
-
-    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
-        self._values = {s.name: s.default for s in SETTINGS}
-        for name, value in (given or {}).items():
-            if name not in _BY_NAME:
-                raise ConfigError(f"there is no setting '{name}'; {suggest(name, _BY_NAME)}")
-            self._values[name] = parse(_BY_NAME[name], value)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Any:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
-def parse(setting: Setting, value: Any) -> Any:
+def parse(setting: Setting[Any], value: Any) -> Any:
     """Convert a value, often text, to the setting's kind."""
     try:
         converted = _CONVERT[setting.kind](value)

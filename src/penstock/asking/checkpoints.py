@@ -20,7 +20,7 @@ from penstock.errors import StateError
 from penstock.model import INF, MIN_TIME
 from penstock.runs.manifest import Manifest, digest_of
 from penstock.runs.reading import CheckpointReader
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.table_formats import whole_table
 
 
@@ -35,11 +35,11 @@ class CheckpointView:
         self,
         folder: str | os.PathLike[str],
         tables: TableReader = whole_table,
-        config: Config | None = None,
+        config: Settings | None = None,
     ) -> None:
         self._reader = CheckpointReader(folder)
         self._tables = tables
-        self._config = config or Config()
+        self._config = config or Settings()
         self._known: tuple[str, Declared] | None = None
 
     def query(self, text: str) -> Snapshot:

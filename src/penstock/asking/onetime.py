@@ -40,7 +40,7 @@ from penstock.physical.once import answer_once, rows_at
 from penstock.runs.kept import Kept
 from penstock.runs.merging import Merging
 from penstock.runs.state import State, Storage
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.windows import WindowSpec
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def answer(
     held: Iterable[Held],
     storage: Callable[[set[str]], Storage],
     tables: TableReader,
-    config: Config,
+    config: Settings,
     batch: int | None,
 ) -> Snapshot:
     """Answer a question; ``storage`` opens all files that are needed before any is read."""

@@ -37,12 +37,13 @@ from penstock.kernels.keys import hash_columns
 from penstock.model import INF, Batch
 from penstock.operators import aggregate
 from penstock.physical.batch import Arrivals, Outcome, pack_streams, run_stages
+from penstock.physical.fragment import Effort
 from penstock.physical.packing import Progress
 from penstock.physical.planner import Query, plan
 from penstock.runs import value_counts
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.state import MemoryStorage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 STREAMS = """
 CREATE STREAM STRu (ts BIGINT, ca STRING, cb BIGINT, cc STRING) TIMESTAMP BY ts USING memory;
@@ -106,7 +107,7 @@ class Engine:
                     catalog.add(definition)
                 case Select(node):
                     nodes["q"] = node
-        self.config = Config(settings)
+        self.config = Settings(settings)
         self.plan = plan([Query("q", nodes["q"])], self.config, {})
         self.streams = {
             source.name: 0
@@ -133,10 +134,10 @@ class Engine:
         )
         seconds = time.process_time() - began
         # selections that go below a window by time have moved into packing
-        moved: float = sum(spent for told in packed.reports for spent in told["seconds"].values())
+        moved = Outcome.of(packed.reports, 1).efforts.values()
         self._take(Outcome.of([*packed.reports, *reports], 1))
         self._forget()
-        return seconds + moved
+        return seconds + sum(effort.seconds for effort in moved)
 
     def bytes_kept(self, *names: str) -> int:
         """Return the bytes of the state, or of the runs of some names, without what was skipped."""
@@ -153,8 +154,8 @@ class Engine:
         self._states |= outcome.states[0]
         labels = {n.digest: n.label for n in self.plan.nodes if n.stage >= 0}
         for digest, label in labels.items():
-            spent = outcome.seconds.get(digest, 0.0)
-            self.seconds[label] = self.seconds.get(label, 0.0) + spent
+            effort = outcome.efforts.get(digest, Effort())
+            self.seconds[label] = self.seconds.get(label, 0.0) + effort.seconds
         for result in outcome.results:
             batch = Batch.from_table(self._storage.read(result["place"]))
             self.rows += len(batch)

@@ -31,10 +31,10 @@ from penstock.bench.virtual import (
     RESULT_MS,
     ROOM_FOR_RESULTS,
     ROW_MS,
-    Machine,
     Plan,
     Streams,
     Tick,
+    VirtualMachine,
     cascade,
     four_way,
     opened,
@@ -134,7 +134,7 @@ def compare(streams: Streams, plan: str, strategy: str, results: int, tick: Tick
     memory = MEMORY * streams.rows // 100_000
     make = four_way if plan == "four-way" else cascade
     run = Run(plan, strategy, results)
-    machine, seen, last_key = Machine(), _Seen(), (-1, -1)
+    machine, seen, last_key = VirtualMachine(), _Seen(), (-1, -1)
     with opened(make(memory, results), strategy) as opened_plan:
         edges = [*range(0, streams.rows, _step(streams)), streams.rows]
         for first, last in [*pairwise(edges), (edges[-1], edges[-1])]:
@@ -173,7 +173,7 @@ class _Seen:
     rows: int = 0
     results: int = 0
 
-    def spend(self, machine: Machine, at: float, plan: Plan) -> float:
+    def spend(self, machine: VirtualMachine, at: float, plan: Plan) -> float:
         """Let the machine do what a plan did since the last time."""
         pages, rows, results = plan.work.pages, plan.work.rows_merged, plan.made
         done = machine.spend(at, pages - self.pages, rows - self.rows, results - self.results)
@@ -203,7 +203,7 @@ def changing_rates(streams: Streams, tick: Tick) -> Changing:
     with opened(four_way(int(MEMORY * scale), ROOM_FOR_RESULTS), "load") as plan:
         (operator,) = plan.operators
         assert isinstance(operator, TemporalMergeJoin)
-        machine, seen, now, first = Machine(), _Seen(), 0.0, 0
+        machine, seen, now, first = VirtualMachine(), _Seen(), 0.0, 0
         while True:
             gap = GAPS_MS[int(now // PERIOD_MS) % 2]
             last = min(streams.rows, first + max(1, int(BATCH_MS * scale) // gap))

@@ -70,7 +70,7 @@ class Streams:
 
 
 @dataclass
-class Machine:
+class VirtualMachine:
     """Work is done in the order in which it comes; it is free again at ``free``, in ms."""
 
     free: float = 0.0

@@ -47,7 +47,7 @@ Script = Annotated[Path, typer.Argument(help="A CQL script.", show_default=False
 Master = Annotated[
     str | None, typer.Option(help="Spark master, such as spark://host:7077; default: local.")
 ]
-Settings = Annotated[
+SettingsGiven = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, key=value; may be repeated.")
 ]
 CheckpointFolder = Annotated[
@@ -71,7 +71,7 @@ def run(
     checkpoint: CheckpointFolder = None,
     once: Annotated[bool, typer.Option("--once", help="Take what is there, then end.")] = False,
     allow_change: AllowChange = False,
-    settings: Settings = None,
+    settings: SettingsGiven = None,
 ) -> None:
     """Run a script: finite sources to their end, others until stopped by Ctrl-C."""
     with _errors():
@@ -137,7 +137,7 @@ def _watch(session: Session, title: str, once: bool, stop: _Stop) -> None:
 
 
 @app.command()
-def check(script: Script, settings: Settings = None) -> None:
+def check(script: Script, settings: SettingsGiven = None) -> None:
     """Parse and plan a script without running it."""
     with _errors(), _planned(script, settings) as session:
         for name in session.catalog.queries:
@@ -161,7 +161,7 @@ def explain(
     script: Script,
     query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
     level: Annotated[str, typer.Option(help="logical, optimized, physical or all.")] = "all",
-    settings: Settings = None,
+    settings: SettingsGiven = None,
 ) -> None:
     """Show the plans of a script's queries."""
     with _errors(), _planned(script, settings) as session:
@@ -230,7 +230,7 @@ def sql(
     master: Master = None,
     checkpoint: CheckpointFolder = None,
     allow_change: AllowChange = False,
-    settings: Settings = None,
+    settings: SettingsGiven = None,
 ) -> None:
     """Open the interactive shell."""
     with _errors():

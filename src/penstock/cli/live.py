@@ -14,10 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.model import INF, MIN_TIME
-from penstock.physical.packing import Progress
+from penstock.physical.observation import Observation
 from penstock.session import QueryHandle, Session
 from penstock.sources.base import Waiting
-from penstock.spark.metrics import arrived
 
 _REDRAW = 0.5
 _LINE_EVERY = 5.0
@@ -55,39 +54,35 @@ class LiveTable:
         if self._live is not None:
             self._next = now + _REDRAW
             self._live.update(self.render(), refresh=True)
-        elif self.session.pipeline.metrics.batches:
+        elif self.session.pipeline.observation.batches:
             self._next = now + _LINE_EVERY
             self.console.print(self.line(), highlight=False, soft_wrap=True)
 
     def line(self) -> str:
         """Return the state of the session as one plain line."""
-        pipeline = self.session.pipeline
-        metrics = pipeline.metrics
-        out = sum(metrics.rows_out.values())
+        seen = self.session.pipeline.observation
         return (
-            f"{datetime.now():%H:%M:%S} batch {pipeline.manifest.batch} "
-            f"in {arrived(pipeline.manifest)} rows ({metrics.rate_in():.0f}/s) out {out} rows "
-            f"batch time {metrics.batch_seconds:.2f} s heartbeat {self._heartbeats()}"
+            f"{datetime.now():%H:%M:%S} batch {seen.batch} "
+            f"in {seen.arrived} rows ({seen.rate_in:.0f}/s) out {sum(seen.rows_out.values())} rows "
+            f"batch time {seen.batch_seconds:.2f} s heartbeat {self._heartbeats(seen)}"
         )
 
     def render(self) -> RenderableType:
         """Return the table."""
         pipeline = self.session.pipeline
-        metrics = pipeline.metrics
+        seen = pipeline.observation
         streams = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("stream", "rows", "late", "rejected", "heartbeat", "lag", "waiting"):
             streams.add_column(name, justify="left" if name in ("stream", "heartbeat") else "right")
-        for name in sorted(pipeline.wanted_streams):
-            progress = Progress.of(pipeline.manifest.progress.get(name))
-            beat = progress.heartbeat(pipeline.streams[name].slack)
-            stamps = self._stamps(name)
+        for name in sorted(pipeline.book.streams):
+            stream, stamps = seen.stream(name), self._stamps(name)
             streams.add_row(
                 name,
-                f"{progress.accepted + progress.late + progress.rejected:,}",
-                f"{progress.late:,}",
-                f"{progress.rejected:,}",
-                format_time(beat, stamps),
-                _lag(progress, beat, stamps),
+                f"{stream.rows:,}",
+                f"{stream.late:,}",
+                f"{stream.rejected:,}",
+                format_time(stream.heartbeat, stamps),
+                format_lag(stream.lag, stamps),
                 format_waiting(pipeline.waiting(name)),
             )
         queries = Table(box=None, pad_edge=False, header_style="dim")
@@ -98,25 +93,21 @@ class LiveTable:
         spent = time.monotonic() - self._began
         head = Text.assemble(
             (self.title, "bold"),
-            f"  {spent:5.0f} s  batch {max(0, pipeline.manifest.batch)}"
-            f"  {metrics.batch_seconds:.2f} s per batch  {metrics.rate_in():,.0f} rows/s in",
+            f"  {spent:5.0f} s  batch {max(0, seen.batch)}"
+            f"  {seen.batch_seconds:.2f} s per batch  {seen.rate_in:,.0f} rows/s in",
         )
-        hot = [Text(str(found), style="yellow") for found in pipeline.hot_shards()]
-        hot += [Text(str(found), style="dim") for found in pipeline.split_keys()]
+        hot = [Text(str(found), style="yellow") for found in seen.hot_shards]
+        hot += [Text(str(found), style="dim") for found in seen.split_keys]
         return Group(head, Text(), streams, Text(), queries, *hot)
 
     def _stamps(self, stream: str) -> bool:
         definition = self.session.pipeline.streams[stream]
         return str(definition.schema[definition.time].type).startswith("timestamp")
 
-    def _heartbeats(self) -> str:
-        pipeline = self.session.pipeline
-        beats = []
-        for name in sorted(pipeline.wanted_streams):
-            progress = Progress.of(pipeline.manifest.progress.get(name))
-            beat = progress.heartbeat(pipeline.streams[name].slack)
-            beats.append(f"{name}={format_time(beat, self._stamps(name))}")
-        return " ".join(beats)
+    def _heartbeats(self, seen: Observation) -> str:
+        names = sorted(self.session.pipeline.book.streams)
+        beats = [format_time(seen.stream(name).heartbeat, self._stamps(name)) for name in names]
+        return " ".join(f"{name}={beat}" for name, beat in zip(names, beats, strict=True))
 
 
 def format_time(time_: int | None, stamps: bool) -> str:
@@ -151,12 +142,11 @@ def format_waiting(waiting: Waiting | None) -> str:
     return f"{waiting.amount:,} {waiting.unit}"
 
 
-def _lag(progress: Progress, beat: int, stamps: bool) -> str:
-    """How far the heartbeat is behind the newest row: what is not final yet."""
-    if beat == INF or progress.max_time == MIN_TIME:
+def format_lag(lag: int | None, stamps: bool) -> str:
+    """Return how far a heartbeat is behind as people read it."""
+    if lag is None:
         return "-"
-    behind = progress.max_time - beat
-    return f"{behind / 1e6:.1f} s" if stamps else str(behind)
+    return f"{lag / 1e6:.1f} s" if stamps else str(lag)
 
 
 def _query_row(handle: QueryHandle) -> list[str]:

@@ -17,9 +17,8 @@ died (`Slice.deaths`): it need not remember which rows are alive.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +41,7 @@ from penstock.operators.inbox import Inbox, Slice
 from penstock.runs.holder_numbers import holder_numbers
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
-from penstock.settings import Config
+from penstock.settings import Settings
 
 _LARGE = 4096
 """Parts with at least this many rows on average stay apart: copying costs more than it saves."""
@@ -67,7 +66,7 @@ class Context:
     now: int = MIN_TIME
     merging: Merging = field(default_factory=Merging)
     block: int = 1 << 18
-    settings: Mapping[str, Any] = field(default_factory=Config)
+    settings: Settings = field(default_factory=Settings)
     tables: frozenset[int] = frozenset()
     slowest: int = INF
 
@@ -132,7 +131,7 @@ class SlicedOperator(Operator):
 
     def open(self, context: Context) -> None:
         super().open(context)
-        whole = self.reads_deaths and context.settings["lifetime"] == "negative"
+        whole = self.reads_deaths and context.settings.lifetime == "negative"
         self.inbox = Inbox(context.state, self.input_types, whole)
         self.load()
 

@@ -128,7 +128,7 @@ class JoinOperator(SlicedOperator):
         self._children = Children(state, "children", merging)
         self._static = max(self.context.tables, default=None)
         self._arrived: list[I64] = []
-        self._memory = self.context.settings["join.memory"]
+        self._memory = self.context.settings.join_memory
         self._table = TableRows(state, "later", self._memory // _TABLE_RUN, self._store)
 
     def save(self) -> None:
@@ -163,7 +163,7 @@ class JoinOperator(SlicedOperator):
 
     def _on_arrival(self) -> bool:
         """Whether rows are joined as they arrive, and the results wait."""
-        chosen = self.context.settings["join.buffer"]
+        chosen = self.context.settings.join_buffer
         if chosen != "auto":
             return bool(chosen == "output")
         numbers = self.context.state.numbers

@@ -189,7 +189,7 @@ class MergeJoin(Operator):
     def open(self, context: Context) -> None:
         super().open(context)
         state = context.state
-        self._budget = self._given or Budget.of(context.settings["join.memory"])
+        self._budget = self._given or Budget.of(context.settings.join_memory)
         self._fan_in = context.merging.fan_in
         share = self._budget.reading // (self._fan_in * self.ports)
         self._block = max(PAGE, min(_LARGEST_BLOCK, share))

@@ -124,7 +124,7 @@ class MultiJoinOperator(SlicedOperator):
         self._children = [
             Children(state, f"children.{level}", merging) for level in range(self.ports - 1)
         ]
-        self._memory = self.context.settings["join.memory"]
+        self._memory = self.context.settings.join_memory
         self._orders = Orders(self._links, state.numbers)
         self._pair: tuple[int, int] | None = None
         if "pair.first" in state.numbers:

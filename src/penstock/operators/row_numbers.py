@@ -42,7 +42,7 @@ class TagOperator(Operator):
 
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
         numbers = rows.holder
-        if self.context.settings["lifetime"] == "direct":
+        if self.context.settings.lifetime == "direct":
             numbers = self.context.new_holders(len(rows))
         elif (numbers == 0).any():
             numbers = numbers.copy()

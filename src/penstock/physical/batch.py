@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.model import MIN_TIME
+from penstock.physical.fragment import Effort
 from penstock.physical.packing import Packer, Progress
 from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
@@ -22,7 +23,7 @@ from penstock.physical.sending import check_step
 from penstock.physical.split_routes import Route
 from penstock.physical.stage import run_stage
 from penstock.runs.state import Storage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 Report = Mapping[str, Any]
 """What one task tells the driver."""
@@ -50,9 +51,9 @@ class Outcome:
 
     ``states`` are those of each shard, by digest; ``results`` describe rows of answers, and
     ``rejects`` rows that were set aside.  By stream there are ``progress``, ``inputs`` (the
-    fingerprint of what came), ``reached`` (file and place of the last row).  ``counted`` are
-    samples of keys by channel.  Of what was done, ``seconds`` and ``rows`` are by the digest of the
-    operator, ``fed`` by what keys spread and shard.
+    fingerprint of what came), ``reached`` (file and place of the last row); by table ``contents``
+    (the fingerprint of each part).  ``counted`` are samples of keys by channel, ``efforts`` what
+    each operator did, by digest, ``fed`` rows that keys spread, by shard.
     """
 
     states: list[dict[str, Any]]
@@ -61,9 +62,9 @@ class Outcome:
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
     reached: dict[str, tuple[str, int]] = field(default_factory=dict)
+    contents: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     counted: dict[int, dict[str, Any]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
+    efforts: dict[str, Effort] = field(default_factory=dict)
     fed: dict[str, dict[int, int]] = field(default_factory=dict)
 
     @staticmethod
@@ -73,10 +74,18 @@ class Outcome:
         check_step(reports)
         outcome = Outcome([{} for _ in range(shards)])
         for content in reports:
-            if content["kind"] == "source":
-                outcome._take_source(content)
-            elif content["kind"] == "shard":
-                outcome._take_shard(content)
+            match content["kind"]:
+                case "source":
+                    outcome._take_source(content)
+                case "shard":
+                    outcome._take_shard(content)
+                case "fingerprint":
+                    outcome.inputs[content["stream"]] = content["input"]
+                case "table":
+                    outcome.contents.setdefault(content["table"], []).append(content["input"])
+            for digest, told in content.get("efforts", {}).items():
+                done = outcome.efforts.get(digest)
+                outcome.efforts[digest] = Effort(*told) if done is None else done + Effort(*told)
         return outcome
 
     def _take_source(self, content: Report) -> None:
@@ -89,7 +98,6 @@ class Outcome:
         if content.get("reached") is not None:
             path, place = content["reached"]
             self.reached[name] = path, place
-        self._take_work(content)
 
     def _take_shard(self, content: Report) -> None:
         self.states[content["shard"]] |= content["states"]
@@ -97,13 +105,6 @@ class Outcome:
         for what, count in content["fed"].items():
             shards = self.fed.setdefault(what, {})
             shards[content["shard"]] = shards.get(content["shard"], 0) + count
-        self._take_work(content)
-
-    def _take_work(self, content: Report) -> None:
-        for digest, spent in content["seconds"].items():
-            self.seconds[digest] = self.seconds.get(digest, 0.0) + spent
-        for digest, count in content["rows"].items():
-            self.rows[digest] = self.rows.get(digest, 0) + count
 
 
 @dataclass
@@ -118,7 +119,7 @@ class Packed:
 def pack_streams(
     plan: PhysicalPlan,
     arrivals: Mapping[str, Arrivals],
-    config: Config,
+    config: Settings,
     shards: int,
     routes: Mapping[int, Route] | None = None,
 ) -> Packed:
@@ -141,7 +142,7 @@ def run_stages(
     arrivals: Mapping[str, Arrivals],
     states: Sequence[Mapping[str, Any]],
     storage: Storage,
-    config: Config,
+    config: Settings,
 ) -> Iterator[Report]:
     """Run all stages in every shard, of which there are as many as states; yield the reports."""
     beats = {name: came.progress.heartbeat(came.slack) for name, came in arrivals.items()}
@@ -167,7 +168,7 @@ def run_batch(
     arrivals: Mapping[str, Arrivals],
     states: Sequence[Mapping[str, Any]],
     storage: Storage,
-    config: Config,
+    config: Settings,
     tables: Iterable[Parcel] = (),
     routes: Mapping[int, Route] | None = None,
 ) -> tuple[Outcome, dict[str, pa.Table]]:

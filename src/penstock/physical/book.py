@@ -13,6 +13,7 @@ is what runs.  Its rules:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,11 +21,12 @@ from typing import Any
 
 from penstock import algebra
 from penstock.algebra import Node
+from penstock.errors import StateError
 from penstock.model import MIN_TIME
 from penstock.optimizer import optimize_alone, shared_digests
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 @dataclass
@@ -54,7 +56,7 @@ class BookedQuery:
     def signature(self) -> str:
         """What names its plan, mode and past, whatever the settings."""
         alone = Query("", self.node, self.mode, keep=self.keep)
-        return plan([alone], Config(), {}).nodes[-1].digest
+        return plan([alone], Settings(), {}).nodes[-1].digest
 
     def outputs(self, node: Node) -> list[Query]:
         """Return what the planner is given: its plan after the rules, for each way it leaves."""
@@ -97,33 +99,69 @@ class Moment:
 
 
 class QueryBook:
-    """All queries that run together, by name, and the names of those that were dropped."""
+    """All queries that run together, by name.
 
-    def __init__(self, config: Config, queries: Iterable[BookedQuery] = ()) -> None:
+    ``known`` are the queries of the checkpoint in the folder ``place``, as its manifest describes
+    them: one that is added goes on as it was.  Changes take the ``lock``, which a batch holds.
+    """
+
+    def __init__(
+        self,
+        config: Settings,
+        known: Mapping[str, Mapping[str, Any]] | None = None,
+        place: str = "",
+    ) -> None:
         self.config = config
-        self.queries = {query.name: query for query in queries}
-        self.dropped: set[str] = set()
+        self.queries: dict[str, BookedQuery] = {}
+        self.lock = threading.RLock()
+        self._known = dict(known or {})
+        self._place = place
+        self._plan: PhysicalPlan | None = None
 
-    def add(self, query: BookedQuery, known: Mapping[str, Any] | None = None) -> None:
-        """Add a query; ``known`` is what a manifest says of it, if it has run before."""
-        if known is not None:
-            query.go_on(known)
-        self.queries[query.name] = query
+    def add(self, query: BookedQuery) -> None:
+        """Add a query, which takes part from the next batch on."""
+        with self.lock:
+            self.check(query)
+            known = self._known.get(query.name)
+            if known is not None:
+                query.go_on(known)
+            self.queries[query.name] = query
+            self._plan = None
+
+    def check(self, query: BookedQuery) -> None:
+        """Check that a query which the checkpoint knows is still the same."""
+        known = self._known.get(query.name)
+        if known is not None and known["plan"] != query.signature:
+            raise StateError(
+                f"query '{query.name}' must be the one that the checkpoint {self._place} was made "
+                f"with, but its text or sink mode has changed; to begin it anew, write DROP QUERY "
+                f"IF EXISTS before it, for one run, or use another --checkpoint"
+            )
 
     def drop(self, name: str) -> None:
         """Remove a query, whether it was added or is only known to the checkpoint."""
-        self.queries.pop(name, None)
-        self.dropped.add(name)
+        with self.lock:
+            self.queries.pop(name, None)
+            self._known.pop(name, None)
+            self._plan = None
 
     def pause(self, name: str) -> None:
-        """Leave a query out of the plan."""
-        self.queries[name].paused = True
+        """Leave a query out of the plan; nothing of it is kept but its name."""
+        with self.lock:
+            self.queries[name].paused = True
+            self._plan = None
 
     def resume(self, name: str) -> None:
-        """Take a paused query in again: it begins anew."""
-        query = self.queries[name]
-        if query.paused:
-            query.paused, query.batch, query.since = False, None, None
+        """Take a paused query in again: it begins anew with the elements that come from now on."""
+        with self.lock:
+            query = self.queries[name]
+            if query.paused:
+                query.paused, query.batch, query.since = False, None, None
+                self._plan = None
+
+    def missing(self) -> list[str]:
+        """Return the queries that the checkpoint knows and that nobody has added or dropped."""
+        return [name for name in self._known if name not in self.queries]
 
     @property
     def streams(self) -> frozenset[str]:
@@ -132,18 +170,40 @@ class QueryBook:
 
     def copy(self) -> QueryBook:
         """Return a book in which changes can be tried."""
-        return QueryBook(self.config, [replace(q) for q in list(self.queries.values())])
+        book = QueryBook(self.config, self._known, self._place)
+        book.queries = {name: replace(query) for name, query in list(self.queries.items())}
+        return book
 
     def beginning(self, batch: int) -> set[str]:
         """Return the names of the queries for which a batch is the first."""
         return {n for n, q in self.queries.items() if not q.paused and q.batch in (None, batch)}
 
     def plan(self, moment: Moment) -> PhysicalPlan:
-        """Settle the queries that begin, and return the plan of all that are not paused."""
-        active = {n: q for n, q in self.queries.items() if not q.paused}
-        self._settle(active, self.beginning(moment.batch), moment)
-        outputs = [out for n, q in active.items() for out in q.outputs(self.optimized(n))]
-        return plan(outputs, self.config, dict(moment.numbers), moment.measured)
+        """Settle the queries that begin, and return the plan of all that are not paused.
+
+        It is made when it is first needed after a change, and stays until the next one.
+        """
+        with self.lock:
+            if self._plan is None:
+                active = {n: q for n, q in self.queries.items() if not q.paused}
+                fresh = self.beginning(moment.batch)
+                self._settle(active, fresh, moment)
+                outputs = {n: q.outputs(self.optimized(n)) for n, q in active.items()}
+                together = [out for some in outputs.values() for out in some]
+                made = plan(together, self.config, dict(moment.numbers), moment.measured)
+                self._check_plan(made, {o.name for n in fresh for o in outputs[n]}, moment)
+                self._plan = made
+            return self._plan
+
+    def _check_plan(self, made: PhysicalPlan, fresh: set[str], moment: Moment) -> None:
+        """Check that queries which run already find the state of all their operators."""
+        for at, users in made.users().items():
+            if users - fresh and made.nodes[at].digest not in moment.numbers:
+                raise StateError(
+                    f"query '{sorted(users - fresh)[0]}' must be planned as the checkpoint "
+                    f"{self._place} was made with, but it would get another plan; use the same "
+                    f"settings (rules, panes) and version of Penstock, or another --checkpoint"
+                )
 
     def _settle(self, active: Mapping[str, BookedQuery], names: set[str], moment: Moment) -> None:
         """Decide of the queries that begin since when they see their streams, and what they share.
@@ -163,4 +223,4 @@ class QueryBook:
     def optimized(self, name: str) -> Node:
         """Return the plan of a query after the rules; it stays the same while the query runs."""
         query = self.queries[name]
-        return optimize_alone(query.node, query.shared) if self.config["rules"] else query.node
+        return optimize_alone(query.node, query.shared) if self.config.rules else query.node

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import DataError
@@ -22,7 +23,30 @@ from penstock.runs.destinations import Destinations
 from penstock.runs.merging import Merging
 from penstock.runs.state import State, Storage
 from penstock.schedule.policy import policy
-from penstock.settings import Config
+from penstock.settings import Settings
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What an operator did: seconds, rows that came and left, bytes of the columns that left.
+
+    ``queued`` is how many messages waited for it at once, at most, in one shard.
+    """
+
+    seconds: float = 0.0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_out: int = 0
+    queued: int = 0
+
+    def __add__(self, other: Effort) -> Effort:
+        return Effort(
+            self.seconds + other.seconds,
+            self.rows_in + other.rows_in,
+            self.rows_out + other.rows_out,
+            self.bytes_out + other.bytes_out,
+            max(self.queued, other.queued),
+        )
 
 
 class Fragment:
@@ -41,7 +65,7 @@ class Fragment:
         shards: int,
         states: dict[str, Any],
         storage: Storage,
-        config: Config,
+        config: Settings,
         times: Mapping[str, int],
         send: Callable[[int, Message], None],
         deliver: Callable[[int, Batch, OutputOperator], None],
@@ -52,7 +76,7 @@ class Fragment:
         self.positions = [at for at in chosen if plan.nodes[at].spec is not None]
         self._send = send
         self._deliver = deliver
-        self._policy = policy(config["scheduler"])
+        self._policy = policy(config.scheduler)
         self._operators: dict[int, Operator] = {}
         self._states: dict[int, State] = {}
         self._contexts: list[tuple[Context, frozenset[str]]] = []
@@ -65,9 +89,12 @@ class Fragment:
         self._channel_consumers: dict[int, list[tuple[int, int, tuple[int, ...] | None]]] = {}
         self._outgoing: dict[int, list[int]] = {}
         self.seconds: dict[int, float] = {}
-        self.rows_out: dict[int, int] = {}
+        self._rows_in: dict[int, int] = {}
+        self._rows_out: dict[int, int] = {}
+        self._bytes_out: dict[int, int] = {}
+        self._queued: dict[int, int] = {}
         self._merging = merging = Merging.within(
-            config["merge.strategy"], config["merge.fan_in"], config["join.memory"]
+            config.merge_strategy, config.merge_fan_in, config.join_memory
         )
         for at in self.positions:
             node = plan.nodes[at]
@@ -76,14 +103,15 @@ class Fragment:
             operator = node.spec.build()
             tables = (p for p, source in enumerate(node.inputs) if plan.is_table(source.producer))
             context = Context(
-                state, node.number, shard, shards, MIN_TIME, merging, config["block.rows"], config
+                state, node.number, shard, shards, MIN_TIME, merging, config.block_rows, config
             )
             context.tables = frozenset(tables)
             operator.open(context)
             self._operators[at], self._states[at] = operator, state
             self._contexts.append((context, plan.streams_below(at)))
-            self.seconds[at], self.rows_out[at] = 0.0, 0
             self._queues[at] = [Fifo() for _ in node.inputs]
+            self.seconds[at] = 0.0
+            self._rows_in[at] = self._rows_out[at] = self._bytes_out[at] = self._queued[at] = 0
             for port, source in enumerate(node.inputs):
                 entry = (at, port, source.columns)
                 if source.channel is None:
@@ -128,12 +156,17 @@ class Fragment:
         while self._ready:
             self._turn(self._policy.next(self._ready))
 
-    def work(self) -> dict[str, dict[str, Any]]:
-        """Return what was done so far, for a report: seconds and rows by digest."""
-        digests = {at: self.plan.nodes[at].digest for at in self.positions}
+    def efforts(self) -> dict[str, tuple[float, int, int, int, int]]:
+        """Return what was done so far, for a report: the fields of an `Effort`, by digest."""
         return {
-            "seconds": {digests[at]: spent for at, spent in self.seconds.items()},
-            "rows": {digests[at]: rows for at, rows in self.rows_out.items()},
+            self.plan.nodes[at].digest: (
+                self.seconds[at],
+                self._rows_in[at],
+                self._rows_out[at],
+                self._bytes_out[at],
+                self._queued[at],
+            )
+            for at in self.positions
         }
 
     def close(self) -> dict[str, Any]:
@@ -171,9 +204,10 @@ class Fragment:
                     self._deliver(at, result, operator)
                 continue
             if isinstance(result, Batch):
-                self.rows_out[at] += len(result)
                 if len(result) == 0:
                     continue
+                self._rows_out[at] += len(result)
+                self._bytes_out[at] += sum(column.nbytes for column in result.columns)
             elif not isinstance(result, Heartbeat) and len(result) == 0:
                 continue
             self.emit(at, result)
@@ -182,12 +216,16 @@ class Fragment:
     def _put(
         self, consumers: list[tuple[int, int, tuple[int, ...] | None]], message: Message
     ) -> None:
+        rows = len(message) if isinstance(message, Batch) else 0
         for at, port, columns in consumers:
+            queue = self._queues[at][port]
+            self._rows_in[at] += rows
+            self._queued[at] = max(self._queued[at], len(queue) + 1)
             if columns is not None and isinstance(message, Batch):
                 picked = message.with_columns([message.columns[c] for c in columns])
-                self._queues[at][port].put(picked)
+                queue.put(picked)
             else:
-                self._queues[at][port].put(message)
+                queue.put(message)
             if not self._waiting[at]:
                 insort(self._ready, at)
             self._waiting[at] += 1

@@ -33,7 +33,7 @@ from penstock.operators.time_window import TimeWindowSpec
 from penstock.physical.exchange import SINGLE, SPREAD, ByKey, Exchange
 from penstock.physical.plan import Channel, Input, PhysicalNode, PhysicalPlan, Source
 from penstock.runs.holder_numbers import check_operators
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 class Graph:
@@ -43,9 +43,9 @@ class Graph:
     while it is in the plan; a number is free again when its node, and so all that read it, is gone.
     """
 
-    def __init__(self, config: Config, numbers: dict[str, int]) -> None:
+    def __init__(self, config: Settings, numbers: dict[str, int]) -> None:
         self.config = config
-        self.negative: bool = config["lifetime"] == "negative"
+        self.negative: bool = config.lifetime == "negative"
         self.numbers = numbers
         self.since: int | None = None
         self.batch = 0

@@ -65,7 +65,7 @@ class Joined:
 def prepared(graph: Graph, node: algebra.Join, left: int, right: int) -> tuple[Joined, Joined]:
     """Return the inputs of a join, both lowered already, with their keys or coordinates."""
     found = Recognised(Anywhere())
-    if graph.config["join.index"]:
+    if graph.config.join_index:
         found = recognise(node.residual, len(node.left.schema))
     if node.left_keys:
         keys = node.left_keys, node.right_keys
@@ -183,7 +183,7 @@ def _method(
     Joins by merging need rows whose ends are known at birth, and each shard has a heartbeat of its
     own; where that does not do, rows are joined by probing.
     """
-    method = graph.config["join.method"]
+    method = graph.config.join_method
     by_merging = node.kind == "inner" and _determined(node) and not graph.in_step
     by_merging &= not graph.negative
     if method in ("tpmj", "pmj") and by_merging:
@@ -230,7 +230,7 @@ def distributions(graph: Graph, left: Joined, right: Joined) -> list[Exchange]:
         return _without_keys(left, right)
     if not left.keys:
         return [SINGLE, SINGLE]
-    ways = graph.config["join.split"]
+    ways = graph.config.join_split
     if ways > 1 and left.copied:
         return [Shared(left.keys, ways), Shared(right.keys, ways, True)]
     if aligned(have_left, left.keys, have_right, right.keys):

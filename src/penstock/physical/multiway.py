@@ -256,9 +256,9 @@ def multiway(graph: Graph, node: algebra.Join, around: Surroundings) -> int:
     tree = gather(node)
     if len(tree.inputs) < 3:
         return around.cascade(node)
-    form = form_of(tree, graph.config["join.index"])
+    form = form_of(tree, graph.config.join_index)
     if form is None:
-        wished = node.hint == "multiway" or graph.config["join.multiway"] == "always"
+        wished = node.hint == "multiway" or graph.config.join_multiway == "always"
         why = "no order serves all inputs" if wished else ""
         return _explained(graph, around.cascade(node), why)
     at = _build(graph, node, tree, form, around.lower)
@@ -279,8 +279,8 @@ def _decision(
     """Return whether one operator does it all, and why."""
     if node.hint:
         return node.hint == "multiway", "hint"
-    if graph.config["join.multiway"] != "auto":
-        return graph.config["join.multiway"] == "always", "join.multiway"
+    if graph.config.join_multiway != "auto":
+        return graph.config.join_multiway == "always", "join.multiway"
     if any(isinstance(n, algebra.TableScan) for i in tree.inputs for n in _rows_of(i)):
         return False, "a table may be large"
     parts = [n for n in algebra.walk(node) if isinstance(n, algebra.Join) and n is not node]

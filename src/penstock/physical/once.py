@@ -29,13 +29,13 @@ from penstock.physical.packing import TablePacker
 from penstock.physical.parcels import Parcel
 from penstock.physical.planner import Query, plan
 from penstock.runs.state import MemoryStorage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 Tables = Mapping[str, tuple[pa.Array, ...]]
 """The columns of every table that a plan reads, by name; at least one column each."""
 
 
-def answer_once(node: Node, tables: Tables, config: Config) -> pa.Table:
+def answer_once(node: Node, tables: Tables, config: Settings) -> pa.Table:
     """Return the answer of a plan over tables, with the names of its columns, in its order."""
     below, top = _ordered(node)
     columns = _answer(below, tables, config)
@@ -71,7 +71,7 @@ def _sorted(columns: tuple[pa.Array, ...], top: TopK) -> tuple[pa.Array, ...]:
     return tuple(column.take(first) for column in columns)
 
 
-def _answer(node: Node, tables: Tables, config: Config) -> tuple[pa.Array, ...]:
+def _answer(node: Node, tables: Tables, config: Settings) -> tuple[pa.Array, ...]:
     if isinstance(node, TableScan):
         return tables[node.table]
     known = dict(tables)
@@ -83,7 +83,7 @@ def _answer(node: Node, tables: Tables, config: Config) -> tuple[pa.Array, ...]:
     return found
 
 
-def _settled(node: Node, tables: dict[str, tuple[pa.Array, ...]], config: Config) -> Node:
+def _settled(node: Node, tables: dict[str, tuple[pa.Array, ...]], config: Settings) -> Node:
     """Put the answer of every global aggregate in its place, as a table."""
     if isinstance(node, Aggregate) and not node.keys:
         name = f"aggregate {len(tables)}"
@@ -93,9 +93,9 @@ def _settled(node: Node, tables: dict[str, tuple[pa.Array, ...]], config: Config
     return algebra.with_inputs(node, below)
 
 
-def _run(node: Node, tables: Tables, config: Config) -> tuple[pa.Array, ...]:
+def _run(node: Node, tables: Tables, config: Settings) -> tuple[pa.Array, ...]:
     """Run the stages of a plan without streams."""
-    if config["rules"]:
+    if config.rules:
         node = optimize({"": node})[""]
     if isinstance(node, TableScan):
         return tables[node.table]

@@ -25,7 +25,7 @@ from penstock.physical.reports import announce
 from penstock.physical.sending import rows_sent
 from penstock.physical.split_routes import Route
 from penstock.runs.state import MemoryStorage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Packer:
         time_column: int,
         slack: int,
         progress: Progress,
-        config: Config,
+        config: Settings,
         shards: int,
         routes: Mapping[int, Route] | None = None,
     ) -> None:
@@ -142,14 +142,14 @@ class Packer:
         """Return what is told about the stream after its batch.
 
         ``counted`` are keys that are frequent, of the channels whose hot keys can be split;
-        ``seconds`` and ``rows`` are of the operators that run while packing.
+        ``efforts`` are those of the operators that run while packing.
         """
         return {
             "kind": "source",
             "stream": self._name,
             "progress": self.progress.describe(),
             "counted": {channel: s.describe() for channel, s in self._samples.items()},
-            **self._fragment.work(),
+            "efforts": self._fragment.efforts(),
         }
 
     def _emit(self, table: pa.Table, time: I64, position: I64) -> None:
@@ -191,7 +191,7 @@ class TablePacker:
         plan: PhysicalPlan,
         sources: Sequence[int],
         valid: tuple[int | None, int | None],
-        config: Config,
+        config: Settings,
         shards: int,
     ) -> None:
         self.plan = plan
@@ -213,6 +213,10 @@ class TablePacker:
         self._fragment.run()
         parcels, self._parcels = self._parcels, []
         return parcels
+
+    def report(self) -> dict[str, Any]:
+        """Return what is told about the work; of the rows nothing is known here."""
+        return {"kind": "table", "efforts": self._fragment.efforts()}
 
     def _send(self, channel: int, message: Message) -> None:
         assert isinstance(message, Batch)
@@ -265,7 +269,7 @@ def _channels_with_seq(plan: PhysicalPlan) -> frozenset[int]:
 
 
 def _stage_minus_one(
-    plan: PhysicalPlan, sources: Sequence[int], config: Config, send: Any
+    plan: PhysicalPlan, sources: Sequence[int], config: Settings, send: Any
 ) -> Fragment:
     def deliver(*_: Any) -> None:
         raise AssertionError("answers do not leave from the packing stage")

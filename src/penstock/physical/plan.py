@@ -157,6 +157,17 @@ class PhysicalPlan:
             found.setdefault(node.stage, []).append(at)
         return found
 
+    def below(self, query: str) -> set[int]:
+        """Return the positions of all nodes that a query needs."""
+        found: set[int] = set()
+        waiting = [a.node for a in self.answers if a.query == query]
+        while waiting:
+            at = waiting.pop()
+            if at not in found:
+                found.add(at)
+                waiting += [i.producer for i in self.nodes[at].inputs]
+        return found
+
     def of_stage(self, stage: int) -> Sequence[int]:
         """Return the nodes of a stage."""
         return self._by_stage.get(stage, ())

@@ -37,7 +37,7 @@ from penstock.physical.multiway import Surroundings, meaning_of, multiway
 from penstock.physical.over import over
 from penstock.physical.plan import Answer, PhysicalPlan
 from penstock.physical.window_distribution import wanted
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Query:
 
 def plan(
     queries: Sequence[Query],
-    config: Config,
+    config: Settings,
     numbers: dict[str, int],
     measured: Mapping[str, float] | None = None,
 ) -> PhysicalPlan:
@@ -89,7 +89,7 @@ class Planner(Graph):
     """A graph that knows how to lower logical nodes into itself."""
 
     def __init__(
-        self, config: Config, numbers: dict[str, int], measured: Mapping[str, float] | None = None
+        self, config: Settings, numbers: dict[str, int], measured: Mapping[str, float] | None = None
     ) -> None:
         super().__init__(config, numbers)
         self._memo: dict[tuple[Node, int | None, int, bool], int] = {}
@@ -224,7 +224,7 @@ def _(node: algebra.Aggregate, planner: Planner) -> int:
     if where is not None and where.kind == "hash":
         where = ByKey(tuple(keys.index(k) for k in where.keys))
     key_exprs = tuple(expr.Column(k, types[k]) for k in keys)
-    panes = bool(self_sliding(node.input)) and planner.config["panes"] and not planner.negative
+    panes = bool(self_sliding(node.input)) and planner.config.panes and not planner.negative
     return planner.operator(
         AggregateSpec(types, key_exprs, node.aggregates, panes),
         [below],

@@ -15,7 +15,7 @@ from penstock.physical.plan import Answer, PhysicalPlan
 from penstock.physical.reports import read_report, report
 from penstock.physical.sending import Sender
 from penstock.runs.state import Storage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 
 def run_stage(
@@ -26,7 +26,7 @@ def run_stage(
     parcels: Iterable[Parcel],
     states: Mapping[str, Any],
     storage: Storage,
-    config: Config,
+    config: Settings,
     beats: Mapping[str, int],
     idle: frozenset[str],
     times: Mapping[str, int],
@@ -66,7 +66,7 @@ def run_stage(
     fragment = Fragment(
         plan, stage, shard, shards, dict(states), storage, config, latest, send, deliver
     )
-    negative = config["lifetime"] == "negative"
+    negative = config.lifetime == "negative"
     sender = Sender(plan, stage, shard, shards, negative, fragment.destinations)
     for parcel in parcels:
         if parcel.stage != stage:
@@ -118,7 +118,7 @@ def run_stage(
             "states": described,
             "results": results,
             "fed": fed,
-            **fragment.work(),
+            "efforts": fragment.efforts(),
             "beats": sender.beats(),
         }
     )

@@ -1,5 +1,6 @@
 """Sessions: the Python interface."""
 
-from penstock.session.session import QueryHandle, Session, Way
+from penstock.session.handle import QueryHandle
+from penstock.session.session import Session
 
-__all__ = ["QueryHandle", "Session", "Way"]
+__all__ = ["QueryHandle", "Session"]

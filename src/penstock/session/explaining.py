@@ -12,7 +12,8 @@ from penstock.physical import explain as physical_explain
 from penstock.physical.book import BookedQuery, QueryBook
 from penstock.physical.multiway import probe_orders
 from penstock.physical.plan import PhysicalPlan
-from penstock.spark.pipeline import Pipeline, moment_after
+from penstock.session.starting import newest_manifest
+from penstock.spark.pipeline import moment_after
 
 if TYPE_CHECKING:
     from penstock.session import Session
@@ -30,14 +31,15 @@ def explanation(session: Session, level: str, node: Node, name: str) -> list[str
     if level in ("optimized", "all"):
         lines += ["optimized plan", cql.render_plan(book.optimized(name)), ""]
     if level in ("physical", "all"):
-        shards = session.config["shards"] or _cores(session)
-        automatic = session.config["join.split"] == 0
+        shards = session.config.shards or _cores(session)
+        automatic = session.config.join_split == 0
         lines += ["physical plan", physical_explain.explain(whole, name, shards, automatic)]
         if session._pipeline is not None:
-            digests = digests_of(session._pipeline, name)
-            lines += [str(h) for h in session._pipeline.hot_shards() if h.digest in digests]
-            lines += [str(s) for s in session._pipeline.split_keys() if s.digest in digests]
-            lines += probe_orders(whole, session._pipeline.manifest.states, digests)
+            seen = session._pipeline.observation
+            digests = seen.digests(name)
+            lines += [str(h) for h in seen.hot_shards if h.digest in digests]
+            lines += [str(s) for s in seen.split_keys if s.digest in digests]
+            lines += probe_orders(whole, seen.manifest.states, digests)
         lines.append("")
     return lines
 
@@ -48,25 +50,27 @@ def _planned(session: Session, node: Node, name: str) -> tuple[QueryBook, Physic
     That is tried in a copy of the book, with every query that will be started, as things stand now.
     """
     pipeline = session._pipeline
-    book = QueryBook(session.config)
-    if pipeline is not None:
-        running, whole = pipeline.book.queries.get(name), pipeline.last_plan
-        begun = running is not None and running.batch is not None and not running.paused
-        if begun and whole is not None and name in {a.query for a in whole.answers}:
-            return pipeline.book, whole
-        book = pipeline.book.copy()
-    manifest = session.newest_manifest()
-    known = {} if manifest is None else manifest.queries
-    dropped = set() if pipeline is None else pipeline.book.dropped
+    if pipeline is None:
+        manifest = newest_manifest(session._checkpoint)
+        known = {} if manifest is None else manifest.queries
+        book = QueryBook(session.config, known, session._checkpoint or "")
+        now = moment_after(manifest)
+    else:
+        seen, running = pipeline.observation, pipeline.book.queries.get(name)
+        begun = None if running is None or running.paused else running.batch
+        if begun is not None and begun <= seen.batch and seen.plan is not None:
+            return pipeline.book, seen.plan
+        book, now = pipeline.book.copy(), pipeline.moment()
+    for gone in book.missing():
+        if gone.lower() in session._forgotten:
+            book.drop(gone)
     for handle in session.handles():
-        gone = handle.name in dropped or handle.name.lower() in session._forgotten
         if handle.name not in book.queries:
-            book.add(handle.booked(), None if gone else known.get(handle.name))
+            book.add(handle.booked())
     if name in book.queries:
         book.resume(name)
     else:
         book.add(BookedQuery(name, node, "view"))
-    now = moment_after(manifest, {}) if pipeline is None else pipeline.moment()
     return book, book.plan(now)
 
 
@@ -74,18 +78,3 @@ def _cores(session: Session) -> int:
     if session._pipeline is not None:
         return session._pipeline.shards
     return os.cpu_count() or 1
-
-
-def digests_of(pipeline: Pipeline, query: str) -> set[str]:
-    """Return the digests of the operators that a query uses; a running batch is not waited for."""
-    whole = pipeline.last_plan
-    found: set[str] = set()
-    if whole is None:
-        return found
-    todo = [a.node for a in whole.answers if a.query == query]
-    while todo:
-        node = whole.nodes[todo.pop()]
-        if node.digest not in found:
-            found.add(node.digest)
-            todo.extend(i.producer for i in node.inputs)
-    return found

@@ -11,7 +11,8 @@ from pathlib import Path
 from penstock.errors import QueryError, suggest
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import Delivered, book_of
-from penstock.session import Session, Way
+from penstock.session.outlets import Way, ways
+from penstock.session.session import Session
 from penstock.sinks import SinkRequest, open_sink, sink_format
 
 
@@ -47,7 +48,7 @@ def rewind(session: Session, folder: str | Path, sinks: Collection[str]) -> Iter
 def _ways(session: Session) -> list[Way]:
     found: dict[str, Way] = {}
     for handle in session.handles():
-        for way in session.ways(handle.definition, handle.mode):
+        for way in ways(session.catalog, handle.definition, handle.mode):
             found.setdefault(way.outlet, way)
     return list(found.values())
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.catalog import StreamDef
 from penstock.errors import InternalError, PenstockError
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.admission import admitted
 from penstock.sources.offsets import Place
 from penstock.sources.readers.base import Descriptor, file_format
@@ -137,7 +137,7 @@ class SourceFormat:
         """Return what plans the batches of a stream."""
         raise InternalError(f"the format {definition.format} must be read by Spark")
 
-    def spark_reading(self, definition: StreamDef, config: Config) -> SparkReading:
+    def spark_reading(self, definition: StreamDef, config: Settings) -> SparkReading:
         """Return how Spark reads a stream whose batches Penstock does not plan."""
         raise InternalError(f"the format {definition.format} must not be read by Spark")
 

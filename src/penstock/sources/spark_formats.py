@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.catalog import StreamDef
 from penstock.errors import ConfigError
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.base import SourceFormat, SparkReading
 from penstock.sources.readers.base import CORRUPT, option
 from penstock.sources.tables import check_path
@@ -36,11 +36,11 @@ class SparkFormat(SourceFormat):
     def is_planned(self, definition: StreamDef, folder: str | None) -> bool:
         return False
 
-    def spark_reading(self, definition: StreamDef, config: Config) -> SparkReading:
+    def spark_reading(self, definition: StreamDef, config: Settings) -> SparkReading:
         given = {name.lower() for name in definition.options}
         options = dict(self.defaults)
         if self.limit is not None:
-            options[self.limit[0]] = str(config[self.limit[1]])
+            options[self.limit[0]] = str(getattr(config, self.limit[1]))
         options = {name: value for name, value in options.items() if name.lower() not in given}
         options |= {name: str(value) for name, value in definition.options.items()}
         return SparkReading(
@@ -50,7 +50,7 @@ class SparkFormat(SourceFormat):
 
 def _files(name: str, marks_bad_rows: bool = False, **defaults: str) -> SparkFormat:
     """Return a format of files in a folder."""
-    limit = ("maxFilesPerTrigger", "batch.files")
+    limit = ("maxFilesPerTrigger", "batch_files")
     given = (_PARSED if marks_bad_rows else {}) | defaults
     return SparkFormat(name, limit, True, marks_bad_rows, given)
 
@@ -63,7 +63,7 @@ SPARK_FORMATS = (
     _files("avro"),
     _files("xml"),
     _files("binaryfile"),
-    SparkFormat("kafka", ("maxOffsetsPerTrigger", "batch.rows")),
+    SparkFormat("kafka", ("maxOffsetsPerTrigger", "batch_rows")),
 )
 """The formats of Spark of which something is known here."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.catalog import StreamDef
 from penstock.errors import ConfigError
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.base import (
     Backlog,
     Limits,
@@ -58,12 +58,12 @@ class ParquetFormat(SourceFormat):
         most = replace(limits, files=_most_files(definition) or limits.files)
         return FolderReader(definition.name, _files(definition, folder or ""), most)
 
-    def spark_reading(self, definition: StreamDef, config: Config) -> SparkReading:
+    def spark_reading(self, definition: StreamDef, config: Settings) -> SparkReading:
         by_lower = {name.lower(): name for name in self.options}
         given = {by_lower[name.lower()]: str(value) for name, value in definition.options.items()}
         options = {
             "pathGlobFilter": "*.{parquet,pq}",
-            "maxFilesPerTrigger": str(config["batch.files"]),
+            "maxFilesPerTrigger": str(config.batch_files),
             **given,
         }
         return SparkReading(options, listed=True)

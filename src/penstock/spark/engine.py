@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError, shown_cause
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.temporary import new_folder
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
@@ -45,7 +45,7 @@ STREAM_SETTINGS = {
 """What every session that runs a pipeline needs; set on a session of its own, not on the user's."""
 
 
-def own_session(master: str | None, config: Config) -> SparkSession:
+def own_session(master: str | None, config: Settings) -> SparkSession:
     """Start (or get) a Spark of our own: embedded, or the driver of an application on a cluster."""
     _check_start(master)
     if master is None or master.startswith("local"):
@@ -109,7 +109,7 @@ def unzipped_pyspark(master: str | None = None) -> Iterator[None]:
         del os.environ["SPARK_HOME"]
 
 
-def own_settings(master: str | None, config: Config) -> dict[str, str]:
+def own_settings(master: str | None, config: Settings) -> dict[str, str]:
     """Return the settings of our own Spark; without a master it is local, with retries.
 
     On a cluster the executors must have Penstock installed and see the checkpoint and the files.
@@ -117,10 +117,10 @@ def own_settings(master: str | None, config: Config) -> dict[str, str]:
     settings = {
         "spark.master": master or f"local[{os.cpu_count() or 1},4]",
         "spark.pyspark.python": sys.executable,
-        "spark.ui.enabled": str(config["spark.ui"]).lower(),
+        "spark.ui.enabled": str(config.spark_ui).lower(),
         "spark.ui.bindAddress": "127.0.0.1",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": config["driver.memory"],
+        "spark.driver.memory": config.driver_memory,
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.python.daemon.module": "penstock.spark.daemon",
         "spark.sql.ui.retainedExecutions": "20",
@@ -142,14 +142,14 @@ def own_settings(master: str | None, config: Config) -> dict[str, str]:
         return settings
     settings |= {
         "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
-        "spark.executor.memory": config["executor.memory"],
+        "spark.executor.memory": config.executor_memory,
     }
-    if config["driver.host"]:
-        settings["spark.driver.host"] = config["driver.host"]
-        settings["spark.driver.bindAddress"] = config["driver.host"]
-    if config["cluster.cores"]:
-        settings["spark.cores.max"] = str(config["cluster.cores"])
-        settings["spark.default.parallelism"] = str(config["cluster.cores"])
+    if config.driver_host:
+        settings["spark.driver.host"] = config.driver_host
+        settings["spark.driver.bindAddress"] = config.driver_host
+    if config.cluster_cores:
+        settings["spark.cores.max"] = str(config.cluster_cores)
+        settings["spark.default.parallelism"] = str(config.cluster_cores)
     return settings
 
 

@@ -38,7 +38,7 @@ from penstock.catalog import StreamDef, opened
 from penstock.errors import DataError, first_sentence, shown_cause
 from penstock.expr.types import type_name
 from penstock.model import Schema
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.base import SparkReading
 from penstock.sources.formats import check_stream, source_format
 from penstock.sources.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
@@ -71,7 +71,7 @@ def native_column(stream: str) -> str:
 def open_streams(
     spark: SparkSession,
     definitions: Iterable[StreamDef],
-    config: Config,
+    config: Settings,
     spool: Callable[[str], str | None],
     admission: str | None = None,
 ) -> DataFrame:
@@ -99,14 +99,14 @@ def open_streams(
 
 
 def _own_options(
-    definition: StreamDef, config: Config, folder: str | None, admission: str | None
+    definition: StreamDef, config: Settings, folder: str | None, admission: str | None
 ) -> dict[str, Any]:
     """Return what `DescriptorSource` must know of a stream."""
     options: dict[str, Any] = {
         "definition": to_json(definition),
-        "rows": config["batch.rows"],
-        "bytes": config["batch.bytes"],
-        "files": config["batch.files"],
+        "rows": config.batch_rows,
+        "bytes": config.batch_bytes,
+        "files": config.batch_files,
     }
     if admission is not None:
         options["admission"] = admission

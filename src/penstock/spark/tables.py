@@ -27,12 +27,12 @@ from penstock.errors import (
     first_sentence,
     shown_cause,
 )
+from penstock.physical.batch import Outcome
 from penstock.physical.packing import TablePacker, columns_read
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.reports import report
 from penstock.runs import failpoints
-from penstock.settings import Config
 from penstock.sources.table_formats import check_table, table_format
 from penstock.sources.tables import Chunks, Contents, Part, fitting, read_part, table_columns
 from penstock.spark.sources import SPARK_ERRORS, quoted
@@ -65,12 +65,12 @@ def packed_table(
 
     def pack(chunks: Chunks) -> Iterator[Parcel]:
         failpoints.obey(job.failures)
-        packer = TablePacker(job.plan, sources, valid, Config(job.settings), job.shards)
+        packer = TablePacker(job.plan, sources, valid, job.settings, job.shards)
         contents = Contents(needed)
         for chunk in chunks:
             contents.add(chunk)
             yield from packer.pack(chunk)
-        yield _told(definition, contents)
+        yield report(_told(definition, contents) | packer.report())
 
     return table_frame(spark, definition, needed, pack)
 
@@ -82,22 +82,18 @@ def contents_frame(spark: SparkSession, definition: TableDef, columns: Sequence[
         contents = Contents(columns)
         for chunk in chunks:
             contents.add(chunk)
-        yield _told(definition, contents)
+        yield report(_told(definition, contents))
 
     return table_frame(spark, definition, columns, look)
 
 
-def contents_of(reports: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def contents_of(outcome: Outcome) -> dict[str, dict[str, Any]]:
     """Put together what the tasks tell about each table."""
-    told: dict[str, list[dict[str, Any]]] = {}
-    for content in reports:
-        if content["kind"] == "table":
-            told.setdefault(content["table"], []).append(content["input"])
     return {
         name: Contents(
             parts[0]["columns"], sum(p["rows"] for p in parts), sum(p["sum"] for p in parts)
         ).describe()
-        for name, parts in told.items()
+        for name, parts in outcome.contents.items()
     }
 
 
@@ -179,5 +175,5 @@ def _loaded(spark: SparkSession, definition: TableDef, use: Callable[[DataFrame]
         ) from shown_cause(error)
 
 
-def _told(definition: TableDef, contents: Contents) -> Parcel:
-    return report({"kind": "table", "table": definition.name, "input": contents.describe()})
+def _told(definition: TableDef, contents: Contents) -> dict[str, Any]:
+    return {"kind": "table", "table": definition.name, "input": contents.describe()}

@@ -28,7 +28,7 @@ from penstock.physical.stage import run_stage
 from penstock.runs import failpoints
 from penstock.runs.mappings import release_beyond
 from penstock.runs.segments import SegmentStorage, forget_deleted
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sources.formats import file_kind, read_slice
 from penstock.sources.readers import DESCRIPTOR, TYPED, Slice, arrival_order, read_native
 from penstock.sources.readers.base import shortened
@@ -51,7 +51,7 @@ class Job:
 
     batch: int
     plan: PhysicalPlan
-    settings: dict[str, Any]
+    settings: Settings
     segments: str
     shards: int
     streams: dict[str, StreamDef]
@@ -134,7 +134,6 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
         context = TaskContext.get()
         assert context is not None
         shard = context.partitionId()
-        config = Config(job.settings)
         progress = {name: Progress.of(job.progress.get(name)) for name in job.streams}
         beats = {n: p.heartbeat(job.streams[n].slack) for n, p in progress.items()}
         times = {name: p.max_time for name, p in progress.items()}
@@ -147,14 +146,14 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
                 receive(from_batches(batches), job.segments, stage),
                 states_of(job.segments, job.states, shard),
                 storage,
-                config,
+                job.settings,
                 beats,
                 job.idle,
                 times,
             )
             yield from to_batches(_sent(job, parcels, f"{stage}-{shard}"))
         forget_deleted()
-        release_beyond(config["join.memory"])
+        release_beyond(job.settings.join_memory)
         failpoints.passing("tasks-done")
 
     return run
@@ -165,7 +164,7 @@ def _sent(job: Job, parcels: Iterator[Parcel], part: str) -> Iterator[Parcel]:
 
 
 def _storage(job: Job, part: str) -> SegmentStorage:
-    return SegmentStorage(job.segments, f"{job.batch}-{part}", job.settings["fsync"])
+    return SegmentStorage(job.segments, f"{job.batch}-{part}", job.settings.fsync)
 
 
 def _by_stream(batches: Batches) -> dict[str, pa.Table]:
@@ -195,7 +194,7 @@ def _pack_stream(
         stream.time,
         stream.slack,
         Progress.of(job.progress.get(stream.name)),
-        Config(job.settings),
+        job.settings,
         job.shards,
         job.routes,
     )

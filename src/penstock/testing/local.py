@@ -24,7 +24,7 @@ from penstock.physical.packing import Progress, TablePacker
 from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
 from penstock.runs.state import MemoryStorage
-from penstock.settings import Config
+from penstock.settings import Settings
 
 Row = tuple[Any, ...]
 Interval = tuple[Row, int, int]
@@ -51,7 +51,7 @@ class LocalEngine:
         table_rows: int = 1 << 18,
         heat: Heat | None = None,
     ) -> None:
-        self.config = Config(settings)
+        self.config = Settings(settings)
         self.heat = heat or Heat()
         self.hot: dict[str, dict[str, Any]] = {}
         self._chunk = table_rows
@@ -113,7 +113,7 @@ class LocalEngine:
 
         ``final`` ends all streams, or those named; ``floors`` are heartbeats that hold after it.
         """
-        searching = self.config["join.split"] == 0 and self.shards > 1
+        searching = self.config.join_split == 0 and self.shards > 1
         arrivals = {}
         for name, scan in self.streams.items():
             arrivals[name] = Arrivals(

@@ -34,7 +34,7 @@ from penstock.reference import (
     stream,
     to_intervals,
 )
-from penstock.settings import Config
+from penstock.settings import Settings
 from penstock.sinks import changes_of
 from penstock.sources.pushed import as_table
 from penstock.testing.local import LocalEngine
@@ -87,7 +87,7 @@ class Machine:
         self.catalog = Catalog()
         self._given = {name.lower(): rows for name, rows in (tables or {}).items()}
         self._settings = dict(settings or {})
-        self._shards = shards or Config(settings)["shards"] or 1
+        self._shards = shards or Settings(settings).shards or 1
         self._batch_rows = batch_rows
         self._day = day
         self._slack: dict[str, int] = {}

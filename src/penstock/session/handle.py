@@ -1,0 +1,135 @@
+"""The handle of a query: what a user holds of it, and what it says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.asking.onetime import Snapshot
+from penstock.catalog import QueryDef
+from penstock.errors import QueryError
+from penstock.masking import masked
+from penstock.model import MIN_TIME
+from penstock.physical.book import BookedQuery
+from penstock.session.explaining import explanation
+from penstock.sinks import MemorySink, Sink
+from penstock.sources.formats import is_finite
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.session.session import Session
+
+
+@dataclass
+class QueryHandle:
+    """A continuous query of a session."""
+
+    session: Session
+    definition: QueryDef
+    mode: str
+    timestamps: bool
+    sink: Sink | None = None
+    paused: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    def booked(self) -> BookedQuery:
+        """Return the query as the book takes it."""
+        made = self.definition
+        return BookedQuery(made.name, made.plan, self.mode, made.keep or 0, paused=self.paused)
+
+    def start(self) -> QueryHandle:
+        """Run the session's queries, this one among them."""
+        self.session.start()
+        return self
+
+    def pause(self) -> QueryHandle:
+        """Stop working on the query from the next batch on; the others go on."""
+        self.paused = True
+        if self._running():
+            self.session.pipeline.book.pause(self.name)
+        return self
+
+    def resume(self) -> QueryHandle:
+        """Work on it again: it begins anew; `status` says from which time its answers hold."""
+        self.paused = False
+        if self._running():
+            self.session.pipeline.book.resume(self.name)
+        return self
+
+    def stop(self) -> None:
+        """Drop the query; the others go on."""
+        self.session._drop("query", self.name, if_exists=True)
+
+    def explain(self, level: str = "all") -> str:
+        """Return the logical, the optimized and the physical plan as text."""
+        lines = explanation(self.session, level, self.definition.plan, self.name)
+        return masked("\n".join(lines))
+
+    def rows(self) -> pa.Table:
+        """Return what a memory sink holds: the current snapshot of a view, else all rows so far.
+
+        Of a materialized view it is the newest snapshot.
+        """
+        if self.mode == "kept":
+            name = self.name.replace('"', '""')
+            answer: Snapshot = self.session.query(f'SELECT * FROM "{name}"')  # noqa: S608 (quoted)
+            return answer.to_arrow()
+        if not isinstance(self.sink, MemorySink):
+            raise QueryError(
+                f"rows are kept only by a memory sink, but query '{self.name}' goes into "
+                f"'{self.definition.sink}'"
+            )
+        return self.sink.table()
+
+    def latest(self) -> DataFrame:
+        """Return the newest answer as a Spark DataFrame."""
+        return self.session.spark.createDataFrame(self.rows())
+
+    def await_end(self, timeout: float | None = None) -> bool:
+        """Wait until the session's finite streams have ended; False if the time-out passed."""
+        return self.session.await_end(timeout)
+
+    def status(self) -> dict[str, Any]:
+        """Return state, since when answers hold, rows, state size, heartbeat, load."""
+        pipeline = self.session._pipeline
+        answer: dict[str, Any] = {
+            "query": self.name,
+            "state": "paused" if self.paused else "created",
+            "since": None,
+            "rows": 0,
+            "sink": "kept" if self.mode == "kept" else self.definition.sink or "memory",
+        }
+        if pipeline is None or self.name not in pipeline.book.queries:
+            return answer
+        running = pipeline.book.queries[self.name]
+        active = "running" if pipeline.active else "ended" if pipeline.ended else "stopped"
+        if pipeline.failure() is not None:
+            active = "failed"
+        seen = pipeline.observation
+        digests = seen.digests(self.name)
+        streams = sorted(running.streams)
+        waiting = {s: pipeline.waiting(s) for s in streams}
+        answer |= {
+            "state": "paused" if running.paused else active,
+            "since": running.since,
+            "rows": seen.rows_out.get(self.name, 0),
+            "rows_per_second": seen.rates_out.get(self.name, 0.0),
+            "state_rows": seen.state_rows(self.name),
+            "state_bytes": seen.state_bytes(self.name),
+            "heartbeat": min((seen.stream(s).heartbeat for s in streams), default=MIN_TIME),
+            "finite": all(is_finite(pipeline.streams[s]) for s in streams),
+            "waiting": {s: None if w is None else asdict(w) for s, w in waiting.items()},
+            "hot_shards": [asdict(h) for h in seen.hot_shards if h.digest in digests],
+            "split_keys": [asdict(s) for s in seen.split_keys if s.digest in digests],
+        }
+        return answer
+
+    def _running(self) -> bool:
+        pipeline = self.session._pipeline
+        return pipeline is not None and self.name in pipeline.book.queries

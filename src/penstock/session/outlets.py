@@ -1,0 +1,125 @@
+"""The ways out of a session: where the answers of queries go, and rows that are set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock import algebra
+from penstock.algebra import Node
+from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef
+from penstock.errors import ConfigError
+from penstock.model import TIMESTAMP, Field, Schema
+from penstock.runs.deliveries import reject_outlet
+from penstock.sinks import SinkRequest, delivery_mode, open_sink
+from penstock.sinks.delivery import Outlet
+
+if TYPE_CHECKING:
+    from penstock.session.handle import QueryHandle
+    from penstock.session.session import Session
+
+REJECTED_SCHEMA = Schema(
+    (
+        Field("position", pa.int64()),
+        Field("reason", pa.string()),
+        Field("raw", pa.string()),
+    )
+)
+"""What a dead-letter sink gets: the row's place in the source, what is wrong, its text."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way of rows out: an outlet, its sink (None: memory) and what the sink is given.
+
+    ``key`` are stream and reason of rows that are set aside, None for answers.
+    """
+
+    outlet: str
+    sink: str | None
+    mode: str
+    schema: Schema
+    timestamps: bool
+    key: tuple[str, str] | None = None
+
+
+def ways(catalog: Catalog, definition: QueryDef, mode: str) -> Iterator[Way]:
+    """Yield where the answers of a query go, and the rows that its streams set aside."""
+    if mode != "kept":
+        stamps = has_timestamps(catalog, definition.plan)
+        yield Way(definition.name, definition.sink, mode, definition.plan.schema, stamps)
+    for name in sorted(algebra.streams_of(definition.plan)):
+        stream: StreamDef = catalog.get("stream", name)
+        stamps = bool(stream.schema[stream.time].type == TIMESTAMP)
+        for why, target, schema in (
+            ("late", stream.late, stream.schema),
+            ("rejected", stream.deadletter, REJECTED_SCHEMA),
+        ):
+            if target is not None:
+                outlet = reject_outlet(name, why)
+                yield Way(outlet, target, "rows", schema, stamps, (name, why))
+
+
+def open_outlets(session: Session, handle: QueryHandle) -> Iterator[str]:
+    """Open the sinks that a query needs and nobody has opened; yield their outlets."""
+    run, ledger = session.pipeline.checkpoint.run, Path(session._folder) / "delivered"
+    delivery = session.pipeline.delivery
+    for way in ways(session.catalog, handle.definition, handle.mode):
+        if way.key in delivery.rejects:
+            continue
+        if delivery.has(way.outlet):
+            raise ConfigError(
+                f"the name of a query must differ from '{way.outlet}', under which rows that a "
+                f"stream sets aside are delivered; choose another name"
+            )
+        request = SinkRequest(
+            way.outlet,
+            way.mode,
+            way.schema,
+            spark=session.spark,
+            ledger=ledger,
+            callback=session._callbacks.get((way.sink or "").lower()),
+            fsync=session.config.fsync,
+            timestamps=way.timestamps,
+            run=run,
+        )
+        target = None if way.sink is None else session.catalog.get("sink", way.sink)
+        sink = open_sink(target, request)
+        if sink.place is not None and _within(sink.place, Path(session._folder)):
+            sink.close()
+            raise ConfigError(
+                f"the sink {way.sink} must not be inside the checkpoint {session._folder}, whose "
+                f"folders are swept; choose another path"
+            )
+        outlet = Outlet(way.schema, way.mode, way.timestamps, sink)
+        if way.key is None:
+            handle.sink = sink
+            delivery.outlets[way.outlet] = outlet
+        else:
+            delivery.rejects[way.key] = outlet
+        yield way.outlet
+
+
+def _within(place: Path, folder: Path) -> bool:
+    """Whether a file or folder is the other one, or lies in it, wherever links lead."""
+    return place.resolve().is_relative_to(folder.resolve())
+
+
+def mode_of(definition: QueryDef, sink: SinkDef | None) -> str:
+    """Return how the answer of a query is delivered."""
+    if algebra.is_stream(definition.plan):
+        return "stream"
+    if sink is None:
+        return "view"
+    return delivery_mode(sink)
+
+
+def has_timestamps(catalog: Catalog, node: Node) -> bool:
+    """Whether the time of a plan's streams is in timestamps, not in integers."""
+    name = next(iter(algebra.streams_of(node)))
+    definition: StreamDef = catalog.get("stream", name)
+    return bool(definition.schema[definition.time].type == TIMESTAMP)

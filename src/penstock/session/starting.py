@@ -1,0 +1,165 @@
+"""Starting a session: everything is compared with its checkpoint before anything is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from penstock import algebra
+from penstock.catalog import QueryDef
+from penstock.errors import PenstockError, StateError
+from penstock.runs import failpoints
+from penstock.runs.checkpoint import Checkpoint
+from penstock.runs.manifest import Manifest
+from penstock.runs.reading import CheckpointReader
+from penstock.session.outlets import open_outlets
+from penstock.settings import Settings
+from penstock.sinks.delivery import Delivery
+from penstock.spark.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from penstock.session.session import Session
+
+
+def newest_manifest(checkpoint: str | os.PathLike[str] | None) -> Manifest | None:
+    """Return the newest manifest of a checkpoint; what is damaged is said later."""
+    with suppress(StateError):
+        return None if checkpoint is None else CheckpointReader(checkpoint).newest()
+    return None
+
+
+def remembered(checkpoint: str | os.PathLike[str] | None) -> frozenset[str]:
+    """Return the names of the queries that a checkpoint runs."""
+    newest = newest_manifest(checkpoint)
+    return frozenset() if newest is None else frozenset(n.lower() for n in newest.queries)
+
+
+def opened_pipeline(session: Session) -> Pipeline:
+    """Return a pipeline on the session's checkpoint, which is locked from now on."""
+    checkpoint = Checkpoint(session._folder, session.config.fsync, session.config.retain_manifests)
+    checkpoint.lock()  # before Spark is started, which takes long
+    try:
+        failpoints.passing("lock-taken")
+        retained = checkpoint.open()
+        if retained:
+            _check_settings(checkpoint, retained[-1], session.config)
+        return Pipeline(
+            session.spark,
+            session.config,
+            checkpoint,
+            retained,
+            {},
+            {},
+            Delivery(checkpoint.found),
+            session._spool_folder,
+            catalog=session.catalog,
+        )
+    except BaseException:
+        checkpoint.unlock()
+        raise
+
+
+def _check_settings(checkpoint: Checkpoint, manifest: Manifest, config: Settings) -> None:
+    """Check the settings that a checkpoint keeps for ever."""
+    if config.lifetime != manifest.lifetime:
+        raise StateError(
+            f"a checkpoint keeps the lifetime method that it was made with: {checkpoint.folder} "
+            f"has {manifest.lifetime}, got --set lifetime={config.lifetime}; give it that "
+            f"or use another --checkpoint"
+        )
+    if config.shards not in (0, manifest.shards):
+        raise StateError(
+            f"a checkpoint keeps the number of shards it was made with: {checkpoint.folder} has "
+            f"{manifest.shards}, got --set shards={config.shards}; leave it out or use "
+            f"another --checkpoint"
+        )
+
+
+def start_queries(session: Session) -> None:
+    """Compare every query that is new with the checkpoint, then add them all and run."""
+    pipeline = session.pipeline
+    pipeline.streams.update({d.name: d for d in session.catalog.streams.values()})
+    pipeline.tables.update({d.name: d for d in session.catalog.tables.values()})
+    fresh = {
+        name: definition
+        for name, definition in session.catalog.queries.items()
+        if definition.name not in pipeline.book.queries
+    }
+    for name in pipeline.book.missing():
+        if name.lower() in session._forgotten:
+            pipeline.drop(name)
+    session._forgotten.clear()
+    waiting: dict[str, list[str]] = {}
+    try:
+        for name, definition in fresh.items():
+            waiting[name] = _checked(session, name, definition)
+        _check_missing(session, {definition.name for definition in fresh.values()})
+        for name, definition in fresh.items():
+            handle = session._handles[name]
+            with _undone(session, name, waiting[name]):
+                pipeline.delivery.begin(waiting[name])
+            del waiting[name]
+            pipeline.add(handle.booked())
+            if handle.paused:
+                pipeline.book.pause(definition.name)
+    except BaseException:  # the others are opened again at the next start
+        pipeline.delivery.forget(outlet for outlets in waiting.values() for outlet in outlets)
+        raise
+    pipeline.start()
+
+
+def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
+    """Compare a query, its streams and its sinks with the checkpoint; return its outlets."""
+    handle = session._handles[name]
+    opened: list[str] = []
+    with _undone(session, name, opened):
+        _check_streams(session, definition)
+        session.pipeline.book.check(handle.booked())
+        for outlet in open_outlets(session, handle):
+            opened.append(outlet)
+        session.pipeline.check_sinks(opened, session.allow_change)
+    return opened
+
+
+@contextmanager
+def _undone(session: Session, name: str, opened: Iterable[str]) -> Iterator[None]:
+    """Drop a query, and close its outlets, when something is refused."""
+    try:
+        yield
+    except (PenstockError, OSError):
+        session.pipeline.delivery.forget(opened)
+        session._drop("query", name, if_exists=True)
+        raise
+
+
+def _check_streams(session: Session, query: QueryDef) -> None:
+    """Check that the streams of a query are read as the checkpoint knows them."""
+    for name in sorted(algebra.streams_of(query.plan)):
+        changed = session.pipeline.changed_stream(session.catalog.get("stream", name))
+        if changed is not None and not session.allow_change:
+            raise StateError(
+                f"the stream {name} must be read as the checkpoint {session._folder} was made "
+                f"with, but {changed}: answers would be of two kinds. Nothing was changed: put "
+                f"it back, use another --checkpoint, or go on by --allow-change"
+            )
+
+
+def _check_missing(session: Session, fresh: set[str]) -> None:
+    """Check that no query of the checkpoint is gone without a word."""
+    for name in session.pipeline.book.missing():
+        if name in fresh:
+            continue
+        if session.allow_change:
+            session.pipeline.drop(name)
+            continue
+        quoted = name if name.isidentifier() else '"' + name.replace('"', '""') + '"'
+        raise StateError(
+            f"the checkpoint {session._folder} runs query '{name}', which is not declared any "
+            f"more: without a word its answers would have a gap when it comes back. Nothing "
+            f"was changed: declare it, write DROP QUERY IF EXISTS {quoted} (or DROP "
+            f"MATERIALIZED VIEW IF EXISTS {quoted}), or go on by --allow-change (in Python, "
+            f"Session(allow_change=True); or "
+            f"declare all queries before the first one starts, with Session(autostart=False))"
+        )

@@ -1,0 +1,154 @@
+"""What each statement does in a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock import algebra
+from penstock.catalog import QueryDef, SinkDef, StreamDef, TableDef, ViewDef
+from penstock.cql.binding import statements
+from penstock.cql.render import duration_text, in_timestamps
+from penstock.errors import QueryError
+from penstock.expr import functions
+from penstock.expr.types import type_name
+from penstock.masking import masked, shown_option
+from penstock.runs.deliveries import reject_outlet
+from penstock.session.explaining import explanation
+from penstock.session.handle import QueryHandle
+from penstock.session.outlets import has_timestamps, mode_of
+from penstock.sinks import check_sink
+from penstock.sources.formats import check_stream
+from penstock.sources.table_formats import check_table
+
+if TYPE_CHECKING:
+    from penstock.session.session import Session
+
+
+def execute(session: Session, statement: statements.Statement) -> Any:
+    """Carry out one bound statement, without starting the pipeline."""
+    match statement:
+        case statements.Create(definition, if_not_exists):
+            return create(session, definition, if_not_exists)
+        case statements.Drop(kind, name, if_exists):
+            return drop(session, kind, name, if_exists)
+        case statements.Pause(name):
+            return session.query(name).pause()
+        case statements.Resume(name):
+            return session.query(name).resume()
+        case statements.Show(kind):
+            return _show(session, kind)
+        case statements.Describe(name, kind):
+            return _describe(session, name, kind)
+        case statements.Explain(level, node, name):
+            return masked("\n".join(explanation(session, level, node, name or "the query")))
+        case statements.Ask(parsed):
+            return session.ask(parsed)
+        case statements.Select(node, sql):
+            session._unnamed += 1
+            return create(session, QueryDef(f"select_{session._unnamed}", node, None, sql))
+
+
+def create(session: Session, definition: Any, if_not_exists: bool = False) -> Any:
+    """Declare something, after checks that need no other part; of a query, return its handle."""
+    kind = type(definition).__name__.removesuffix("Def").lower()
+    if if_not_exists and definition.name.lower() in session.catalog.of_kind(kind):
+        return session._handles.get(definition.name.lower()) if kind in ("query", "view") else None
+    if isinstance(definition, StreamDef):
+        check_stream(definition)
+    if isinstance(definition, TableDef):
+        check_table(definition)
+    if isinstance(definition, SinkDef):
+        check_sink(definition)
+    if isinstance(definition, QueryDef):
+        return _create_query(session, definition)
+    session.catalog.add(definition)
+    if isinstance(definition, ViewDef) and definition.keep is not None:
+        return _handle(session, session.catalog.get("query", definition.name), "kept")
+    return None
+
+
+def _create_query(session: Session, definition: QueryDef) -> QueryHandle:
+    sink = None
+    if definition.sink is not None:
+        sink = session.catalog.get("sink", definition.sink)
+    streams = algebra.streams_of(definition.plan)
+    if not streams:
+        raise QueryError(
+            f"a continuous query must read at least one stream, but '{definition.name}' reads none"
+        )
+    session.catalog.add(definition)
+    return _handle(session, definition, mode_of(definition, sink))
+
+
+def _handle(session: Session, definition: QueryDef, mode: str) -> QueryHandle:
+    stamps = has_timestamps(session.catalog, definition.plan)
+    handle = QueryHandle(session, definition, mode, stamps)
+    session._handles[definition.name.lower()] = handle
+    return handle
+
+
+def drop(session: Session, kind: str, name: str, if_exists: bool) -> None:
+    """Take something back; a query is dropped from the pipeline, and its sink closed."""
+    unknown = name.lower() not in session.catalog.of_kind(kind)
+    if unknown and kind in ("query", "view") and name.lower() in session.catalog.remembered:
+        session._forgotten.add(name.lower())
+        return
+    if if_exists and unknown:
+        return
+    kept = kind == "view" and session.catalog.get("view", name).keep is not None
+    session.catalog.remove(kind, name)
+    pipeline = session._pipeline
+    if kind == "stream" and pipeline is not None:
+        aside = [reject_outlet(*key) for key in pipeline.delivery.rejects]
+        mine = {reject_outlet(name, why).lower() for why in ("late", "rejected")}
+        dropped = [outlet for outlet in aside if outlet.lower() in mine]
+        pipeline.delivery.forget(dropped)
+        pipeline.end_outlets(dropped)
+    if kind == "query" or kept:
+        handle = session._handles.pop(name.lower())
+        if pipeline is not None and handle.name in pipeline.book.queries:
+            pipeline.drop(handle.name)
+        outlets = {} if pipeline is None else pipeline.delivery.outlets
+        if handle.name in outlets:
+            outlets.pop(handle.name).sink.close()
+
+
+def _show(session: Session, kind: str) -> pa.Table:
+    if kind == "functions":
+        names = sorted(functions.FUNCTIONS)
+        return pa.table({"function": names})
+    if kind == "queries":
+        rows = [h.status() for h in session._handles.values()]
+        columns = ("query", "state", "since", "rows", "sink")
+        return pa.table({c: [str(r[c]) for r in rows] for c in columns})
+    singular = kind.removesuffix("s")
+    found = session.catalog.of_kind(singular).values()
+    if singular == "view":
+        kept = [None if d.keep is None else _keep_text(d) for d in found]
+        return pa.table(
+            {
+                "view": [d.name for d in found],
+                "kept": pa.array(kept, pa.string()),
+                "sql": [masked(d.sql) for d in found],
+            }
+        )
+    return pa.table({singular: [d.name for d in found], "format": [d.format for d in found]})
+
+
+def _describe(session: Session, name: str, kind: str) -> pa.Table:
+    definition = session.catalog.get(kind, name)
+    if kind == "sink":
+        options = definition.options
+        shown = [shown_option(definition.format, k, v) for k, v in options.items()]
+        return pa.table({"option": list(options), "value": pa.array(shown, pa.string())})
+    schema = definition.schema if kind in ("stream", "table") else definition.plan.schema
+    return pa.table({"column": list(schema.names), "type": [type_name(t) for t in schema.types]})
+
+
+def _keep_text(view: ViewDef) -> str:
+    """Return for how long the past of a materialized view stays."""
+    if not view.keep:
+        return "the last instant"
+    return duration_text(view.keep, in_timestamps(view.plan))
