@@ -36,6 +36,7 @@ from penstock.expr.types import (
     DOUBLE,
     FLOAT,
     INT,
+    NULL,
     SMALLINT,
     STRING,
     TINYINT,
@@ -159,16 +160,21 @@ def signatures(name: str) -> list[tuple[pa.DataType, ...]]:
     """The types that a function takes as they are, for the two least numbers of arguments."""
     found: list[tuple[pa.DataType, ...]] = []
     for count in range(5):
-        for types in product(TYPES, repeat=count):
-            try:
-                wanted, _ = FUNCTIONS[name].rule([Column(i, t) for i, t in enumerate(types)])
-            except Mismatch:
-                continue
-            if wanted == types:
-                found.append(types)
+        if not takes(name, (NULL,) * count):  # whatever a function takes, it takes a null
+            continue
+        found += [types for types in product(TYPES, repeat=count) if takes(name, types)]
         if len({len(types) for types in found}) == 2:
             break
     return found
+
+
+def takes(name: str, types: tuple[pa.DataType, ...]) -> bool:
+    """Whether a function takes such arguments as they are; a null it may convert."""
+    try:
+        wanted, _ = FUNCTIONS[name].rule([Column(i, t) for i, t in enumerate(types)])
+    except Mismatch:
+        return False
+    return wanted == types or set(types) == {NULL}
 
 
 def constants_of(name: str, types: tuple[pa.DataType, ...], fixed: list[int]) -> list[Any]:
