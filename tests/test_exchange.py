@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.physical.parcels import BEAT, REPORT_STAGE, ROWS, Parcel
-from penstock.spark.exchange import AWAY, LEAST_BYTES, receive, send
+from penstock.spark.exchange import AWAY, LEAST_BYTES, receive, send, share_states, states_of
 
 LARGE = bytes(range(256)) * (LEAST_BYTES // 256 + 1)
 
@@ -65,3 +65,24 @@ def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(StateError, match=r"must be readable until its batch is done"):
         list(receive(away, str(tmp_path), 0))
+
+
+def test_a_task_reads_the_states_of_its_shard_only(tmp_path: Path) -> None:
+    states = [{"node": {"numbers": {"holders": n}, "runs": {}}} for n in range(300)]
+    states[7] = {}
+    name = share_states(str(tmp_path / "new"), 3, iter(states))
+    assert [states_of(str(tmp_path / "new"), name, n) for n in range(300)] == states
+    assert name.endswith(".exchange")  # such files are swept after their batch
+    assert (tmp_path / "new" / name).stat().st_mode & 0o077 == 0
+
+
+def test_states_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    name = share_states(str(tmp_path), 0, [{}, {"node": {"numbers": {}, "runs": {}}}])
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[:-3])
+    assert states_of(str(tmp_path), name, 0) == {}
+    with pytest.raises(StateError, match="get their states, must be readable"):
+        states_of(str(tmp_path), name, 1)
+    (tmp_path / name).unlink()
+    with pytest.raises(StateError, match="nothing is lost: run the same command again"):
+        states_of(str(tmp_path), name, 0)
