@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.model import I64, Batch, Ends
 from penstock.operators.base import SlicedOperator
-from penstock.runs.value_counts import Bags
+from penstock.runs.value_counts import ValueCounts
 
 
 class DistinctOperator(SlicedOperator):
@@ -25,7 +25,7 @@ class DistinctOperator(SlicedOperator):
         super().__init__([types])
 
     def load(self) -> None:
-        self._bags = Bags(
+        self._bags = ValueCounts(
             self.context.state, self.input_types[0], 1, True, False, self.context.merging
         )
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.errors import NotSupportedError
 from penstock.model import I64, Batch, Ends, Mask
 from penstock.operators.base import SlicedOperator
-from penstock.runs.value_counts import Bags
+from penstock.runs.value_counts import ValueCounts
 
 
 class SetOperator(SlicedOperator):
@@ -34,7 +34,7 @@ class SetOperator(SlicedOperator):
         self._all = all
 
     def load(self) -> None:
-        self._bags = Bags(
+        self._bags = ValueCounts(
             self.context.state,
             self.input_types[0],
             inputs=2,
