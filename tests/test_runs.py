@@ -72,6 +72,16 @@ def test_lifetimes_give_every_row_back_once_at_its_end(rows, told, strategy, ste
         assert not any(i == j for j, _, _ in ended)
 
 
+def contents(keyed: KeyedState) -> dict[int, int]:
+    """Return what a map of numbers from 0 to 20, each kept with its name, holds."""
+    asked = pa.array(range(21), pa.int64())
+    found, (names, values) = keyed.get(hash_columns([asked], 21))
+    assert [n for n, f in zip(names.to_pylist(), found, strict=True) if f] == [
+        n for n, f in enumerate(found) if f
+    ]
+    return {k: v for k, v, f in zip(range(21), values.to_pylist(), found, strict=True) if f}
+
+
 @settings(deadline=None, max_examples=100)
 @given(
     st.lists(
@@ -95,15 +105,9 @@ def test_a_keyed_map_is_a_dictionary(steps, strategy):
                 expected.pop(key, None)
             else:
                 expected[key] = value
-        asked = pa.array(range(21), pa.int64())
-        found, columns = keyed.get(hash_columns([asked], 21))
-        got = {k: v for k, v, f in zip(range(21), columns[1].to_pylist(), found, strict=True) if f}
-        assert got == expected
+        assert contents(keyed) == expected
         keyed.save()
-        _, everything = keyed.scan()
-        assert (
-            dict(zip(everything[0].to_pylist(), everything[1].to_pylist(), strict=True)) == expected
-        )
+        assert contents(keyed) == expected
         description = state.describe()
 
 

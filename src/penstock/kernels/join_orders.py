@@ -80,4 +80,3 @@ class Anywhere:
 Place: TypeAlias = Equal | EqualBand | Band | Overlap | Near | Boxes | Edit | Anywhere
 
 EQUAL = Equal()
-ANYWHERE = Anywhere()

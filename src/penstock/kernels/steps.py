@@ -7,11 +7,6 @@ import numpy as np
 from penstock.model import I64
 
 
-def sort_events(code: I64, time: I64) -> I64:
-    """Return the order that sorts events by code, then time (stable)."""
-    return np.lexsort((time, code))
-
-
 def group_starts(*columns: I64) -> I64:
     """Return the positions at which any of the sorted columns changes, beginning with 0."""
     rows = len(columns[0])

@@ -250,7 +250,7 @@ class SweepArea:
 
 
 @dataclass(frozen=True)
-class Tuples:
+class SweepTuples:
     """Combinations of rows: the position of each member in its area, and what they have in common.
 
     ``recent`` says whether some member was read in this round.
@@ -316,7 +316,7 @@ class Sweep:
     def nbytes(self) -> int:
         return sum(area.nbytes for area in self.areas)
 
-    def advance(self, blocks: Sequence[Elements | None], at: float) -> Iterator[Tuples]:
+    def advance(self, blocks: Sequence[Elements | None], at: float) -> Iterator[SweepTuples]:
         """Read the next rows of each input, up to ``at``; yield the combinations they complete.
 
         Positions of members are in ``areas[i].elements``, valid until the next one is asked for.
@@ -328,7 +328,7 @@ class Sweep:
         for area in self.areas:
             area.purge(at)
 
-    def _query(self) -> Iterator[Tuples]:
+    def _query(self) -> Iterator[SweepTuples]:
         inputs = range(len(self.areas))
         everything: list[_Index] = []
         fresh: list[I64] = []
@@ -361,9 +361,9 @@ class Sweep:
             path = [(j, old[j] if j > port else everything[j]) for j in asked]
             yield from self._extend(self._single(port, everything[port], mine), port, path)
 
-    def _single(self, port: int, index: _Index, where: I64) -> Tuples:
+    def _single(self, port: int, index: _Index, where: I64) -> SweepTuples:
         lane = None if index.lane is None else index.lane[where]
-        return Tuples(
+        return SweepTuples(
             {port: where},
             index.at[where],
             index.reach[where],
@@ -375,8 +375,8 @@ class Sweep:
         )
 
     def _extend(
-        self, tuples: Tuples, port: int, path: Sequence[tuple[int, _Index]]
-    ) -> Iterator[Tuples]:
+        self, tuples: SweepTuples, port: int, path: Sequence[tuple[int, _Index]]
+    ) -> Iterator[SweepTuples]:
         """Ask one area after another, depth first, a block of candidates at a time."""
         (j, index), rest = path[0], path[1:]
         first = np.searchsorted(index.top, tuples.at, "left")
@@ -406,7 +406,7 @@ class Sweep:
             self.learned.found[port, j] += len(kept)
             members = {i: at[owner] for i, at in tuples.members.items()}
             members[j] = index.where[position]
-            longer = Tuples(
+            longer = SweepTuples(
                 members,
                 np.maximum(tuples.at[owner], index.at[position]),
                 np.minimum(tuples.reach[owner], index.reach[position]),

@@ -16,7 +16,7 @@ from penstock.model import I64, Batch, Ends
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
-from penstock.runs.value_counts import Bags
+from penstock.runs.value_counts import ValueCounts
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class DistinctOperator(SlicedOperator):
         super().__init__([spec.types])
 
     def load(self) -> None:
-        self._bags = Bags(
+        self._bags = ValueCounts(
             self.context.state, self.input_types[0], 1, True, False, self.context.merging
         )
 

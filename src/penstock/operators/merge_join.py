@@ -50,7 +50,7 @@ from penstock.kernels.sweep_areas import (
     Elements,
     Learned,
     Sweep,
-    Tuples,
+    SweepTuples,
     check_inputs,
     usable,
     view_of,
@@ -352,7 +352,7 @@ class MergeJoin(Operator):
         self._learned = self._learned.faded()
         return Sweep(self.ports, self.context.block, since, families, self._learned)
 
-    def _results(self, sweep: Sweep, tuples: Tuples) -> Iterator[Batch]:
+    def _results(self, sweep: Sweep, tuples: SweepTuples) -> Iterator[Batch]:
         """Make result rows of combinations: test the residual, then take the columns."""
         members = tuples.members
         start, end = tuples.start, tuples.end

@@ -21,7 +21,7 @@ from penstock.model import I64, Batch, Ends, Mask
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
-from penstock.runs.value_counts import Bags
+from penstock.runs.value_counts import ValueCounts
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SetOperator(SlicedOperator):
         self._all = spec.all
 
     def load(self) -> None:
-        self._bags = Bags(
+        self._bags = ValueCounts(
             self.context.state,
             self.input_types[0],
             inputs=2,

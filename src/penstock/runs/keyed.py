@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.keys import Keys
-from penstock.model import I64, MIN_TIME, Mask, one_array, to_mask, to_numpy
+from penstock.model import I64, Mask, one_array, to_mask, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.spine import Piece, Spine
 from penstock.runs.state import State
@@ -101,17 +101,6 @@ class KeyedState(Spine[Piece]):
             return
         alive = np.ones(len(keys), bool) if alive is None else alive
         self.add(_sorted_table(keys, columns, alive))
-
-    def scan(self) -> tuple[Keys, tuple[pa.Array, ...]]:
-        """Return every key that is alive, with its columns."""
-        if not self.pieces:
-            none = np.empty(0, np.uint64)
-            return Keys(none, none), tuple(pa.array([], t) for t in self._types)
-        table = self._merged(self.pieces, MIN_TIME)
-        if len(self.pieces) == 1:
-            table = table.filter(table.column("alive")).combine_chunks()
-        keys = Keys(to_numpy(table.column("high")), to_numpy(table.column("low")))
-        return keys, tuple(one_array(table.column(f"c{i}")) for i in range(len(self._types)))
 
     def save(self) -> None:
         """Merge pieces as the strategy says, and store them."""

@@ -1,8 +1,9 @@
 """The durable state of one operator in one shard: named lists of immutable runs, and numbers.
 
 A run is an Arrow table that was written once.  A state is changed only by appending runs, by
-skipping rows at a run's front, and by replacing runs with a merged one; the file that describes it
-all (the manifest) is written by the driver when every task is done.  `Storage` says where runs go:
+skipping rows at a run's front, and by putting other runs in the place of some (`runs.spine` does
+all of it); the file that describes it all (the manifest) is written by the driver when every task
+is done.  `Storage` says where runs go:
 `MemoryStorage` for tests and experiments, `runs.segments` for files.
 """
 
@@ -131,12 +132,6 @@ class State:
         new = [self.write(table, stats)] if table is not None and table.num_rows else []
         self._runs[name] = kept_before + new + kept_after
         passing("merge-before-manifest")
-
-    def skip(self, name: str, run: Run, rows: int) -> None:
-        """Mark ``rows`` more rows at the front as used up; a used-up run is dropped."""
-        run.skipped += rows
-        if run.skipped >= run.rows:
-            self._runs[name] = [r for r in self._runs[name] if r is not run]
 
     def keep(self, name: str, runs: Sequence[Run]) -> None:
         """Let these, oldest first, be the runs of a name."""

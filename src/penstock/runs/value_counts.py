@@ -1,8 +1,8 @@
-"""Bags of values that change over time, and what follows when their counts are combined.
+"""How often each value is in some inputs over time, and what follows when counts are combined.
 
 For every value the number of copies in each input is a step function of time; an arithmetic on
-these numbers gives the number of copies in the output.  `Bags` keeps, per value that is alive in
-an input,
+these numbers gives the number of copies in the output.  `ValueCounts` keeps, per value that is
+alive in an input,
 
 * ``counts``: the numbers of copies per input, and a mark: the holder of the open copy where there
   is at most one (``single``), else how many copies were born so far; then the value itself, only
@@ -59,7 +59,7 @@ class _Deaths:
     own_end: I64
 
 
-class Bags:
+class ValueCounts:
     """The inputs of DISTINCT and of the set operations, and the copies of their output."""
 
     def __init__(
