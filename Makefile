@@ -17,7 +17,7 @@ demo: setup  ## one minute in a power company's control room: live tables, a sum
 test: setup  ## run all tests, in two processes; PROCESSES=1 for one
 	$(PYTHON) -m pytest $(call processes,2)
 
-quick: setup  ## tests without Spark, and of goldens, random plans and fuzz only a few cases of each
+quick: setup  ## tests without Spark, goldens in two settings only, few random plans, joins, crowds, no fuzz
 	$(PYTHON) -m pytest $(call processes,2) -m "not spark and not long"
 
 check: setup  ## what CI runs: lint, format, types, import rules, tests

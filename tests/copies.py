@@ -153,7 +153,7 @@ class Life:
             if until is None:
                 session.await_idle()
             else:
-                deadline = time.monotonic() + 100
+                deadline = time.monotonic() + 250
                 while self.batch() < until:
                     session.check()
                     assert time.monotonic() < deadline

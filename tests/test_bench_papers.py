@@ -35,6 +35,7 @@ def test_brute_force_counts_what_all_combinations_give() -> None:
     assert (best_possible(streams) == np.cumsum(counts)).all()
 
 
+@pytest.mark.long
 def test_every_variant_gives_every_result_once_and_in_order(report: Report) -> None:
     assert report.expected > 1000
     for run in [*report.runs, *report.spilled]:

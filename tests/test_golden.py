@@ -7,7 +7,7 @@ import pytest
 from tests.configs import CONFIGS
 from tests.golden_runner import FILES, oracle, read, run
 
-QUICK = ("one row per batch", "four shards, one row per batch", "negative tuples")
+QUICK = ("four shards, one row per batch", "negative tuples")
 """The configurations of `make quick`; `make test` has all of them."""
 
 

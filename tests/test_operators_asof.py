@@ -153,6 +153,7 @@ def test_promises_change_nothing(script, operator, kind, left, right):
     check_timed(script, operator, kind, (left, right))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lags", [(None, 2), (2, None), (2, 2)])
 @pytest.mark.parametrize("operator", ["ge", "gt", "le", "lt"])
 def test_a_crowd_with_promises(operator, lags):

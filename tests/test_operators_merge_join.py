@@ -225,7 +225,7 @@ def _drive(
 
 @pytest.mark.parametrize("strategy", ["greedy", "maxfanin", "load"])
 @pytest.mark.parametrize("kind", [TemporalMergeJoinSpec, ProgressiveMergeJoinSpec])
-@pytest.mark.parametrize("step", [500, 20_000])
+@pytest.mark.parametrize("step", [pytest.param(500, marks=pytest.mark.long), 20_000])
 def test_a_window_larger_than_the_memory_stays_within_it(
     step: int, kind: type[MergeJoinSpec], strategy: str, tmp_path: Path
 ) -> None:

@@ -246,6 +246,7 @@ def closed(script: Script, ports: set[int]) -> Script:
     return script
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("open_ports", [set(), {1}, {0, 2}, {0, 1, 2}])
 @pytest.mark.parametrize("name", ["equal 3", "overlap 3", "band 3"])
 def test_crowd(name, open_ports):

@@ -52,6 +52,7 @@ def joined(kind: str, left: Node, right: Node, equal: bool, less: bool) -> Join:
     return Join(left, right, key, key, residual, kind)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", JOIN_KINDS)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_every_mixture_of_windows(kind: str, window: str) -> None:

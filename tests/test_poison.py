@@ -580,6 +580,7 @@ def test_poison_on_spark(spark: Any, tmp_path: Path) -> None:
 # Damaged files, at random
 
 
+@pytest.mark.long
 def test_damaged_files_against_plain_readers() -> None:
     ended, failed = readers_fuzz.run(0, 300)
     assert failed == []

@@ -66,7 +66,9 @@ class Destinations:
             told.append(owner)
             shards.append(to_numpy(run.table().column("shard"))[place])
             if place[-1] == len(place) - 1:
-                self._state.skip(self._pairs, run, len(place))
+                run.skipped += len(place)
+                if len(run) == 0:
+                    self._state.replace(self._pairs, [run], None)
             else:
                 dead.append(holder[place])
         self._forget(dead, until)
