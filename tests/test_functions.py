@@ -91,7 +91,7 @@ UNITS = ["year", "quarter", "MONTH", "week", "day", "hour", "minute", "second", 
 PATTERNS = ["%", "", "_", "%o%", "a\\%%", "%\\\\d", "H_llo%", "%語", "x_y%", "%ß%", None]
 EXPRESSIONS = ["", "b", "^a|o$", "(?i)HELLO", "[^a-z]", "\\d", "\\s$", "\\bW", "^.$", "(?s)^.*$"]
 EXPRESSIONS += ["\\pL\\PL", "[[:punct:]]", "\\Qa%\\E", "(?m)^y$", "a{1}b", "\\x{8a9e}"]
-EXPRESSIONS += ["[\\]%]", None]
+EXPRESSIONS += ["[\\]%]", "x(?i)HELLO|B", "\\B", "(?:a$)+", "(^|o)*$", None]
 CONSTANTS: dict[tuple[str, int], list[Any]] = {
     ("round", 1): [0, 2, 1, -1, -3, 17, -19, 400, -400, None],
     ("date_trunc", 0): [*UNITS, None],
@@ -378,7 +378,7 @@ def test_a_script_of_a_user_agrees_with_the_oracle() -> None:
 
 # Spark
 
-EITHER = {"$", "\\s", "(?m)", "\\b", "[["}
+EITHER = {"$", "\\s", "(?m)", "\\b", "\\B", "[["}
 """Parts of regular expressions that Java reads in another way than RE2."""
 
 

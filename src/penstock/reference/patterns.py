@@ -42,6 +42,8 @@ _NAMED = {
 }
 _LETTERS = {"d": "09", "w": "09AZ__az", "s": "\t\n\f\r  "}
 _CONTROLS = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
+_PLACES = {"A": "(?:\\A)", "z": "(?:\\Z)", "b": "(?a:\\b)", "B": "(?!(?a:\\b))"}
+"""In groups, because Python repeats no bare place; its ``\\B`` is not found in an empty text."""
 _COUNT = re.compile(r"\{\d+(,\d*)?\}", re.ASCII)
 _FLAGS = re.compile(r"\(\?([imsU]*)(?:-([imsU]+))?([:)])")
 _CODE = re.compile(r"x\{([0-9a-fA-F]+)\}|x([0-9a-fA-F]{2})|([0-7]{1,3})")
@@ -94,14 +96,17 @@ class _Translation:
         self.expression = expression
         self.at = 0
         self.done: list[str] = []
-        # Of each open group: whether lines count (the flag m), and what closes it.
+        # Of each open group: whether lines count (the flag m), and the groups that flags opened.
         self.groups = [(False, "")]
 
     def all(self) -> str:
         """Return the whole expression as one of Python."""
         while self.at < len(self.expression):
             self._next()
-        return "".join(self.done) + self.groups[0][1]
+        return "".join(self.done) + self._flags_end()
+
+    def _flags_end(self) -> str:
+        return ")" * self.groups[-1][1].count("(")
 
     def _next(self) -> None:
         rest = self.expression[self.at :]
@@ -109,24 +114,29 @@ class _Translation:
         if char == "(":
             self._open(rest)
         elif char == ")":
-            self._take(1, self.groups.pop()[1] + ")")
+            self._take(1, self._flags_end() + ")")
+            self.groups.pop()
+        elif char == "|":  # the flags hold beyond it, their groups do not
+            self._take(1, f"{self._flags_end()}|{self.groups[-1][1]}")
         elif char == "[":
             self._class()
         elif char == "\\":
             self._escape(rest)
         elif char == "$":
-            self._take(1, "$" if self.groups[-1][0] else "\\Z")
+            self._take(1, "(?:$)" if self.groups[-1][0] else "(?:\\Z)")
+        elif char == "^":
+            self._take(1, "(?:^)")
         elif char == "{" and (count := _COUNT.match(rest)):
             self._take(len(count[0]), count[0])
         else:
-            self._take(1, char if char in "^.*+?|" else re.escape(char))
+            self._take(1, char if char in ".*+?" else re.escape(char))
 
     def _take(self, length: int, text: str) -> None:
         self.at += length
         self.done.append(text)
 
     def _open(self, rest: str) -> None:
-        lines, closing = self.groups[-1]
+        lines, before = self.groups[-1]
         flags = _FLAGS.match(rest)
         if flags is None:
             named = rest.startswith(("(?P<", "(?<"))
@@ -139,13 +149,13 @@ class _Translation:
         if flags[3] == ":":
             self.groups.append((lines, ""))
         else:  # the flags hold for the rest of the group: a group of their own, closed with it
-            self.groups[-1] = (lines, closing + ")")
+            self.groups[-1] = (lines, before + opened)
         self._take(len(flags[0]), opened)
 
     def _escape(self, rest: str) -> None:
         letter = rest[1]
         if letter in "AzbB":
-            self._take(2, {"A": "\\A", "z": "\\Z", "b": "(?a:\\b)", "B": "(?a:\\B)"}[letter])
+            self._take(2, _PLACES[letter])
         elif letter == "Q":
             plain = rest[2:].split("\\E")[0]
             self._take(min(len(plain) + 4, len(rest)), re.escape(plain))
