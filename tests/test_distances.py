@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.catalog import Catalog
-from penstock.cql import parse_script
-from penstock.cql.binding import bind
+from penstock.cql import bind, parse_script
 from penstock.errors import QueryError
 from penstock.expr.arrow import cannot_fail, evaluate
 from penstock.expr.edit import edit_distances

@@ -16,8 +16,7 @@ import pytest
 from penstock import reference
 from penstock.algebra import is_stream, streams_of
 from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef
-from penstock.cql import bind_query, parse_script
-from penstock.cql.binding import bind
+from penstock.cql import bind, bind_query, parse_script
 from penstock.cql.binding.statements import Create
 from penstock.cql.grammar.syntax import Parsed
 from penstock.model import INF

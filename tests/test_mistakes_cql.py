@@ -7,8 +7,7 @@ import random
 import pytest
 
 from penstock.catalog import Catalog
-from penstock.cql import bind_query, bind_scalar, parse_script
-from penstock.cql.binding import bind
+from penstock.cql import bind, bind_query, bind_scalar, parse_script
 from penstock.errors import NotSupportedError, QueryError, underline
 
 SCRIPT = """
