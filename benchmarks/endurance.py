@@ -158,7 +158,7 @@ class Written(LocalEngine):
         before = self._manifest
         states = [dict(s) for s in self._states]
         self._manifest = Manifest(batch=before.batch + 1, shards=1, states=states)
-        self._manifest.follow(before, self.checkpoint.turn)
+        self._manifest.follow(before, self.checkpoint.word)
         self.checkpoint.commit(self._manifest)
         needed = self._manifest.files() | before.files()
         self.checkpoint.sweep(needed, self._manifest.batch)

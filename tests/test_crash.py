@@ -120,7 +120,7 @@ def test_whoever_lost_its_turn_cannot_commit(tmp_path: Path) -> None:
     (tmp_path / "lock").unlink()  # so the lock keeps nobody out
     second = Checkpoint(str(tmp_path))
     second.lock()
-    with pytest.raises(StateError, match=r"was taken by another one \(turn 2\)"):
+    with pytest.raises(StateError, match=r"was taken by another one \(epoch 2\)"):
         first.commit(Manifest(batch=2))
     with pytest.raises(StateError, match="turn 2"):
         first.sweep(set(), 2)

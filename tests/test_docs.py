@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import INTEGERS, WindowBinder
 from penstock.cql.grammar.parse import parse_script, parse_window
 from penstock.model import INF, Field, Schema
@@ -89,7 +89,7 @@ def test_picture_shows_what_the_window_means(picture: Any) -> None:
     elements = [((e.name, e.group), e.time) for e in picture.elements]
     text = picture.text
     schema = Schema((Field("name", pa.string()), Field("city", pa.string())))
-    spec = WindowBinder(Source(text), schema, INTEGERS, "the stream").bind(parse_window(text))
+    spec = WindowBinder(Script(text), schema, INTEGERS, "the stream").bind(parse_window(text))
     meant = {values[0]: (start, end) for values, start, end in window(elements, spec)}
     drawn = picture.validity(list(picture.elements))
     assert {name: (s, min(e, INF)) for name, (s, e) in drawn.items() if s < e} == meant

@@ -458,7 +458,7 @@ def decided(heat: Heat, plan: PhysicalPlan, told: dict, part: float, time: int) 
     (pair,) = pairs(plan)
     counted = {pair.channels[0]: {"rows": 1000, "keys": [[42, 1000 * part]]}}
     reached = {"l": Reached(time, time - 2), "r": Reached(time - 1, time - 3)}
-    return heat.turn(plan, told, counted, reached, 8, searching=True)
+    return heat.decide(plan, told, counted, reached, 8, searching=True)
 
 
 def test_a_key_becomes_hot_grows_cools_and_is_forgotten() -> None:
@@ -487,7 +487,7 @@ def test_a_key_becomes_hot_grows_cools_and_is_forgotten() -> None:
     assert told[pair.name]["splits"]  # copies are still alive
     for left, right, gone in ((16, 20, False), (17, 5, False), (17, 6, True)):
         reached = {"l": Reached(time + left, time), "r": Reached(time + 20, time + right)}
-        assert (heat.turn(plan, told, {}, reached, 8, searching=True) == {}) == gone
+        assert (heat.decide(plan, told, {}, reached, 8, searching=True) == {}) == gone
 
 
 def test_keys_that_run_hot_are_bounded() -> None:
@@ -496,9 +496,9 @@ def test_keys_that_run_hot_are_bounded() -> None:
     heat = Heat(hot=0.01, few=10, most=5)
     counted = {pair.channels[0]: {"rows": 1000, "keys": [[i, 30] for i in range(32)]}}
     reached = {"l": Reached(9, 9), "r": Reached(9, 9)}
-    told = heat.turn(plan, {}, counted, reached, 8, searching=True)
+    told = heat.decide(plan, {}, counted, reached, 8, searching=True)
     assert len(told[pair.name]["splits"]) == 5
-    assert heat.turn(plan, {}, counted, reached, 8, searching=False) == {}
-    assert heat.turn(plan, {}, counted, reached, 1, searching=True) == {}
+    assert heat.decide(plan, {}, counted, reached, 8, searching=False) == {}
+    assert heat.decide(plan, {}, counted, reached, 1, searching=True) == {}
     unseen = reached | {"r": Reached()}
-    assert Heat(few=10).turn(plan, {}, counted, unseen, 8, searching=True) == {}
+    assert Heat(few=10).decide(plan, {}, counted, unseen, 8, searching=True) == {}

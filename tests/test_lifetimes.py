@@ -139,7 +139,7 @@ def test_rows_die_once_and_in_time(turns, strategy, insertion, chance) -> None:
         columns = list(zip(*fresh, strict=True)) or [(), (), (), ()]
         batch = Batch.of((pa.array(columns[0], pa.int64()),), *columns[1:])
         ends = Ends.of(np.array(list(told), np.int64), np.array(list(told.values()), np.int64))
-        died = lives.turn(batch.drop_ghosts(), ends, until)
+        died = lives.advance(batch.drop_ghosts(), ends, until)
         expected = {}
         for n, (start, end, holder) in list(alive.items()):
             final = min(end, told.get(holder, INF) if holder else INF)
@@ -159,11 +159,11 @@ def test_rows_stay_unsorted_until_the_first_of_them_ends() -> None:
     state = State(MemoryStorage())
     lives = Lifetimes(state, "x", [pa.int64()], Merging("never"))
     rows = Batch.of((pa.array([1, 2, 3]),), [0, 0, 0], [30, 10, 20])
-    lives.turn(rows, Ends(), 5)
+    lives.advance(rows, Ends(), 5)
     lives.save()
     (run,) = state.runs("x.by_end")
     assert run.table().column("_end").to_pylist() == [30, 10, 20]
-    assert lives.turn(rows.take(np.empty(0, np.int64)), Ends(), 11).end.tolist() == [10]
+    assert lives.advance(rows.take(np.empty(0, np.int64)), Ends(), 11).end.tolist() == [10]
     lives.save()
     (run,) = state.runs("x.by_end")
     assert run.table().column("_end").to_pylist() == [20, 30]
@@ -174,9 +174,9 @@ def test_rows_told_in_order_are_the_front_of_a_run() -> None:
     lives = Lifetimes(state, "x", [pa.int64()], Merging("never"))
     base = 1 << BLOCK
     rows = Batch.of((pa.array([1, 2, 3]),), [0, 1, 2], holder=[base + 1, base + 2, base + 3])
-    lives.turn(rows, Ends(), 5)
+    lives.advance(rows, Ends(), 5)
     lives.save()
-    died = lives.turn(Batch.empty([pa.int64()]), Ends.of(np.array([base + 1]), np.array([6])), 9)
+    died = lives.advance(Batch.empty([pa.int64()]), Ends.of(np.array([base + 1]), np.array([6])), 9)
     assert died.columns[0].to_pylist() == [1]
     lives.save()
     (run,) = state.runs("x.by_holder")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from penstock import cql
 from penstock.algebra import Aggregate, Node, Window, inputs, is_stream, streams_of, walk
 from penstock.asking.encoding import Declared, declared_in, decode, encode
-from penstock.asking.onetime import Held, Snapshot, answer, can_answer
+from penstock.asking.onetime import HeldRelation, Snapshot, answer, can_answer
 from penstock.catalog import Catalog, StreamDef, TableDef
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.errors import QueryError, StateError
 from penstock.model import INF, Ends
 from penstock.optimizer import optimize
@@ -59,13 +59,13 @@ class Keeper(LocalEngine):
         self.declared = Declared(CATALOG, {n: (p, "kept") for n, p in plans.items()})
         self.table_rows = data.tables
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldRelation]:
         """The relations as they would be found in a manifest."""
         found = []
         for out in self.plan.answers:
             digest = self.plan.nodes[out.node].digest
             states = [shard[digest] for shard in self._states if digest in shard]
-            found.append(Held(out.query, self.declared.plans[out.query], states))
+            found.append(HeldRelation(out.query, self.declared.plans[out.query], states))
         return found
 
     def rows_of(self, definition: TableDef) -> pa.Table:
@@ -136,7 +136,7 @@ def test_what_is_kept_is_exact_between_low_and_the_heartbeat(seed: int) -> None:
         ends = {h: e for h, e in told.items() if since <= e < until}
         kept = Kept(state, "live", [pa.int64()], merging)
         low = until - 1 - keep
-        kept.turn(
+        kept.advance(
             batch_of(new, [pa.int64()]), Ends.of(*map(ints, (ends, ends.values()))), until, low
         )
         kept.save()
@@ -265,7 +265,7 @@ def test_a_random_plan_over_kept_windows_is_the_plan_over_the_streams(chance) ->
     shards, lifetime = chance.draw(st.sampled_from([1, 2])), chance.draw(LIFETIMES)
     engine = Keeper(parts, data, 5, shards, lifetime)
     feed(engine, data)
-    question = cql.Question(Source("?"), (0, 1), whole, None, (0, 0), ())
+    question = cql.Question(Script("?"), (0, 1), whole, None, (0, 0), ())
     assert can_answer(question, engine.declared)
     found = engine.answer(question)
     expected = snapshot_at(relation(whole, truth(data)), found.valid_at)

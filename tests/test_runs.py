@@ -55,7 +55,7 @@ def test_lifetimes_give_every_row_back_once_at_its_end(rows, told, strategy, ste
         now = {h: e for h, e in told.items() if since <= e < until}
         ends = Ends.of(np.array(list(now), np.int64), np.array(list(now.values()), np.int64))
         since = until
-        gone = lives.turn(born, ends, until)
+        gone = lives.advance(born, ends, until)
         for i, s, e in zip(gone.columns[0].to_pylist(), gone.start, gone.end, strict=True):
             ended[i, int(s), int(e)] += 1
         lives.save()

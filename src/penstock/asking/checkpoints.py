@@ -12,7 +12,7 @@ import os
 import pyarrow as pa
 
 from penstock.asking.encoding import Declared, declared_in
-from penstock.asking.onetime import READABLE, Held, Snapshot, TableReader, answer
+from penstock.asking.onetime import READABLE, HeldRelation, Snapshot, TableReader, answer
 from penstock.cql.binding.once import bind_question, parse_question
 from penstock.cql.grammar.syntax import Parsed
 from penstock.cql.render import in_timestamps, time_text
@@ -69,7 +69,7 @@ class CheckpointView:
         if declared is None:
             raise self._empty()
         question = bind_question(parsed, declared.catalog, declared.plans)
-        nothing: list[Held] = []
+        nothing: list[HeldRelation] = []
         return answer(
             question, declared, nothing, self._reader.runs, self._tables, self._config, None
         )
@@ -77,7 +77,7 @@ class CheckpointView:
     def relations(self) -> pa.Table:
         """Return what can be read: names, and from when to when."""
 
-        def work(manifest: Manifest) -> list[Held]:
+        def work(manifest: Manifest) -> list[HeldRelation]:
             return _held(manifest, self._declared(manifest))
 
         held = self._reader.read(work)
@@ -129,7 +129,7 @@ def open_checkpoint(folder: str | os.PathLike[str]) -> CheckpointView:
     return CheckpointView(folder)
 
 
-def _held(manifest: Manifest, declared: Declared) -> list[Held]:
+def _held(manifest: Manifest, declared: Declared) -> list[HeldRelation]:
     """Return the relations that a manifest keeps."""
     found = []
     for name, (plan, mode) in declared.queries.items():
@@ -137,11 +137,11 @@ def _held(manifest: Manifest, declared: Declared) -> list[Held]:
         if mode in READABLE and known is not None:
             digest = known.get("node")
             states = [shard[digest] for shard in manifest.states if digest in shard]
-            found.append(Held(name, plan, states, known["since"], known["paused"]))
+            found.append(HeldRelation(name, plan, states, known["since"], known["paused"]))
     return found
 
 
-def _readable(held: Held, stamps: bool) -> tuple[str, str]:
+def _readable(held: HeldRelation, stamps: bool) -> tuple[str, str]:
     """Return from when to when a relation can be read, as text."""
     if not held.readable:
         return "paused" if held.paused else "nothing yet", ""

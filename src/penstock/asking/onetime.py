@@ -110,7 +110,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldRelation:
     """A relation that is kept: where its rows lie, and about which instants it can be asked.
 
     ``states`` are those of its output in every shard.  ``until`` is its heartbeat: everything below
@@ -202,13 +202,13 @@ def only_kept(node: Node, kept: Mapping[Node, Any]) -> bool:
 class _Parts:
     """The plan of a question in which kept relations and tables stand for themselves."""
 
-    held: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, HeldRelation] = field(default_factory=dict)
     tables: dict[str, TableScan] = field(default_factory=dict)
 
-    def put(self, node: Node, found: Held | TableScan) -> TableScan:
+    def put(self, node: Node, found: HeldRelation | TableScan) -> TableScan:
         """Return a scan of something that will be a table."""
-        known: dict[str, Any] = self.held if isinstance(found, Held) else self.tables
-        kind = "kept" if isinstance(found, Held) else "table"
+        known: dict[str, Any] = self.held if isinstance(found, HeldRelation) else self.tables
+        kind = "kept" if isinstance(found, HeldRelation) else "table"
         name = next((n for n, f in known.items() if f is found or f == found), None)
         if name is None:
             name = f"{kind} {len(known)}"
@@ -219,14 +219,14 @@ class _Parts:
 def answer(
     question: Question,
     declared: Declared,
-    held: Iterable[Held],
+    held: Iterable[HeldRelation],
     storage: Callable[[set[str]], Storage],
     tables: TableReader,
     config: Settings,
     batch: int | None,
 ) -> Snapshot:
     """Answer a question; ``storage`` opens all files that are needed before any is read."""
-    kept = {key_of(h.plan): h for h in sorted(held, key=Held.worth)}  # the best of equals
+    kept = {key_of(h.plan): h for h in sorted(held, key=HeldRelation.worth)}  # the best of equals
     parts = _Parts()
     plan = _Replacing(question, declared, kept, parts).of(question.plan)
     stamps = STAMPS in time_kinds(question.plan)
@@ -247,7 +247,11 @@ class _Replacing:
     """Puts scans in the place of kept relations and tables, the largest that there are."""
 
     def __init__(
-        self, question: Question, declared: Declared, kept: Mapping[Node, Held], parts: _Parts
+        self,
+        question: Question,
+        declared: Declared,
+        kept: Mapping[Node, HeldRelation],
+        parts: _Parts,
     ) -> None:
         self._question = question
         self._declared = declared
@@ -337,7 +341,7 @@ def _instant(question: Question, parts: _Parts, stamps: bool) -> int | None:
     return time
 
 
-def _outside(time: int, low: int, high: int, held: Sequence[Held], stamps: bool) -> str:
+def _outside(time: int, low: int, high: int, held: Sequence[HeldRelation], stamps: bool) -> str:
     given = time_text(time, stamps)
     short = max(held, key=lambda h: h.low).name
     if time > high:

@@ -19,7 +19,7 @@ from penstock.model import I64, INF, MIN_TIME, to_mask
 
 
 @dataclass(frozen=True)
-class Slice:
+class PartitionedRows:
     """The rows of one slice, sorted by partition and number.
 
     ``order`` says where they stood.  ``starts`` is where partitions begin, ``group`` the partition
@@ -74,7 +74,7 @@ def valid_count(array: pa.Array) -> I64:
     return to_mask(array.is_valid()).astype(np.int64)
 
 
-def best_so_far(mine: Slice, values: pa.Array, old: pa.Array, largest: bool) -> pa.Array:
+def best_so_far(mine: PartitionedRows, values: pa.Array, old: pa.Array, largest: bool) -> pa.Array:
     """Return the best value of each partition up to each row; ``old`` is that before the slice."""
     every = pa.concat_arrays([values, old])
     rank, _, _ = ranked(every, largest)
@@ -87,7 +87,7 @@ def best_so_far(mine: Slice, values: pa.Array, old: pa.Array, largest: bool) -> 
     return every.take(pa.array(order[best]))
 
 
-def nth_row(mine: Slice, values: pa.Array, old: pa.Array, number: int) -> pa.Array:
+def nth_row(mine: PartitionedRows, values: pa.Array, old: pa.Array, number: int) -> pa.Array:
     """Return the value of the row with a number in each partition, null while there is none."""
     count = len(values)
     stops = np.append(mine.starts[1:], len(mine))
@@ -99,7 +99,7 @@ def nth_row(mine: Slice, values: pa.Array, old: pa.Array, number: int) -> pa.Arr
 
 
 def last_there(
-    mine: Slice, values: pa.Array, old: pa.Array, old_number: pa.Array
+    mine: PartitionedRows, values: pa.Array, old: pa.Array, old_number: pa.Array
 ) -> tuple[pa.Array, I64]:
     """Return the last value that is not null up to each row, and its number (-1: none)."""
     count = len(values)
@@ -113,7 +113,7 @@ def last_there(
 
 
 def first_there(
-    mine: Slice, values: pa.Array, old: pa.Array, old_number: pa.Array
+    mine: PartitionedRows, values: pa.Array, old: pa.Array, old_number: pa.Array
 ) -> tuple[pa.Array, I64]:
     """Return the first value of a partition that is not null, and its number (INF: none)."""
     count = len(values)

@@ -185,7 +185,7 @@ class AsofJoinOperator(SlicedOperator):
         for first in range(0, len(left), block):
             part = left.slice(first, first + block) if len(left) > block else left
             yield from self._work(part, slabs, since, until, kept)
-        self._turn(_Left.concat(kept) if kept else None, new, until)
+        self._advance(_Left.concat(kept) if kept else None, new, until)
 
     # ---- what comes in
 
@@ -372,14 +372,14 @@ class AsofJoinOperator(SlicedOperator):
 
     # ---- what stays
 
-    def _turn(self, left: _Left | None, new: AsofPiece | None, until: int) -> None:
+    def _advance(self, left: _Left | None, new: AsofPiece | None, until: int) -> None:
         """End the slice: store what may be needed, let go of the rest."""
         slab = None
         if left is not None:
             batch = Batch(left.columns, left.start, left.end, left.holder)
             stored = {name: getattr(left, name) for name in _STORED}
             slab = self._left.sort(batch, left.keys, left.bound, stored)
-        self._left.turn(slab, until)
+        self._left.advance(slab, until)
         least, greatest = self._future(0, until)
         least, greatest = min(least, self._left.least), max(greatest, self._left.greatest)
 
@@ -387,7 +387,7 @@ class AsofJoinOperator(SlicedOperator):
             sure = slab.numbers("_holder") == 0
             return useful(slab.keys, slab.numbers("_value"), slab.end, sure, least, greatest)
 
-        self._right.turn(new, until, wanted)
+        self._right.advance(new, until, wanted)
         if self.inbox.exhausted(0) and len(self._left) == 0:
             self._right.clear()
 

@@ -46,7 +46,7 @@ class DistinctOperator(SlicedOperator):
 
     def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         holders = self.context.new_holders
-        yield from self._bags.turn(slice.rows, slice.ends, slice.until, _once, holders)
+        yield from self._bags.advance(slice.rows, slice.ends, slice.until, _once, holders)
 
     def save(self) -> None:
         self._bags.save()

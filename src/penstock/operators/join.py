@@ -198,12 +198,12 @@ class JoinOperator(SlicedOperator):
         self._count(sum(map(len, slice.rows)), made)
         if until == INF:
             self._children.clear()
-        self._children.turn(until)
+        self._children.advance(until)
         for port, side in enumerate(self._sides):
             if until == INF or self._exhausted(1 - port):
                 side.clear()
             else:
-                side.turn(new[port], told, until)
+                side.advance(new[port], told, until)
                 release_beyond(self._memory // 2)
 
     def _pairs(

@@ -229,7 +229,7 @@ class MergeJoin(Operator):
     def on_progress(self, port: int, time: int) -> Iterator[Message]:
         before, until = self._heartbeats.least, self._heartbeats.hear(port, time)
         if until > before:
-            yield from self._turn(until)
+            yield from self._advance(until)
             self._arrived = 0
         yield Heartbeat(self.since)
 
@@ -260,7 +260,7 @@ class MergeJoin(Operator):
         """Make room: the gathered rows have reached their limit."""
 
     @abstractmethod
-    def _turn(self, until: int) -> Iterator[Message]:
+    def _advance(self, until: int) -> Iterator[Message]:
         """All inputs have reached ``until``."""
 
     def close(self) -> None:
@@ -387,7 +387,7 @@ class TemporalMergeJoin(MergeJoin):
             return
         yield from self._grow()
 
-    def _turn(self, until: int) -> Iterator[Message]:
+    def _advance(self, until: int) -> Iterator[Message]:
         if until == INF:
             yield from self._flank(until, write=False)
             self._drop(self._families)
@@ -533,7 +533,7 @@ class ProgressiveMergeJoin(MergeJoin):
         if self._order == "post" and self.context.merging.strategy != "never":
             yield from self._climb(len(self._families))
 
-    def _turn(self, until: int) -> Iterator[Message]:
+    def _advance(self, until: int) -> Iterator[Message]:
         if until < INF:
             return
         self._ending = True

@@ -177,7 +177,7 @@ class MultiJoinOperator(SlicedOperator):
                     yield from self._results_of(origin, new_pair)
         else:
             new_pair = None
-        self._turn(new, new_pair, told, until)
+        self._advance(new, new_pair, told, until)
 
     def _results_of(self, origin: int, new_pair: Piece | None) -> Iterator[Batch]:
         """Yield the results whose first new row is one of the origin's."""
@@ -201,25 +201,25 @@ class MultiJoinOperator(SlicedOperator):
         at = np.flatnonzero(chosen)
         return self._tuples(self.ports, at + self._views[self.ports].old) if len(at) else None
 
-    def _turn(
+    def _advance(
         self, new: list[Piece | None], new_pair: Piece | None, told: Ends, until: int
     ) -> None:
         """End a slice: store the new rows, let go of what no row can reach any more."""
         for children in self._children:
             if until == INF:
                 children.clear()
-            children.turn(until)
+            children.advance(until)
         live = [p for p in range(self.ports) if not self.inbox.exhausted(p)]
         for port, side in enumerate(self._sides):
             if until == INF or not set(live) - {port}:
                 side.clear()
             else:
-                side.turn(new[port], told, until)
+                side.advance(new[port], told, until)
         if self._pair is not None:
             if until == INF or not set(live) - set(self._pair):
                 self._drop_pair()
             else:
-                self._pair_side.turn(new_pair, told, until)
+                self._pair_side.advance(new_pair, told, until)
 
     def _sorted(self, port: int, rows: Batch) -> Piece | None:
         """Return the new rows that can meet anything, with what was told about them applied."""
@@ -327,7 +327,7 @@ class MultiJoinOperator(SlicedOperator):
             return
         if piece is not None:
             piece = Piece(piece.stats, piece.table)
-            self._pair_side.turn(piece, Ends(), self.since)
+            self._pair_side.advance(piece, Ends(), self.since)
 
     def _prepare_pair(self, new: Sequence[Piece | None]) -> Piece | None:
         """Make the new rows of the pair, and the view that shows them."""

@@ -146,7 +146,7 @@ class OutputOperator(SlicedOperator):
         if brought is not None:
             died = brought.died()
         else:
-            died = self._lives.turn(born, slice.ends[0], slice.until)
+            died = self._lives.advance(born, slice.ends[0], slice.until)
         birth, death = net_changes(born, died)
         born, died = born.take(birth), died.take(death)
         changes = Batch.concat([_timed(born, born.start), _timed(died, died.end)])
@@ -157,7 +157,7 @@ class OutputOperator(SlicedOperator):
         """Yield the snapshot at the instant that the view shows now, if that has moved on."""
         moves = self._moves(slice)
         self.context.state.numbers["newest"] = self.context.now
-        self._kept.turn(born, slice.ends[0], slice.until, self.as_of)
+        self._kept.advance(born, slice.ends[0], slice.until, self.as_of)
         if moves:
             shown = self._kept.snapshot(self.as_of)
             yield _timed(shown, shown.start)
@@ -168,7 +168,7 @@ class OutputOperator(SlicedOperator):
         self.context.state.numbers["newest"] = now
         last = min(slice.until, slowest) - 1
         low = min(last, now) - self._keep if self._keep < INF else MIN_TIME
-        self._kept.turn(born, slice.ends[0], slice.until, max(low, MIN_TIME))
+        self._kept.advance(born, slice.ends[0], slice.until, max(low, MIN_TIME))
 
     def _delta(self, born: Batch, slice: Slice) -> Iterator[Batch]:
         """Yield the changes up to the instant that is shown now; later ones wait in the state."""

@@ -39,8 +39,8 @@ from penstock.kernels.frames import (
 from penstock.kernels.keys import hash_columns
 from penstock.kernels.measures import Extreme, Measure, numbers, result
 from penstock.kernels.order import group_order, search_within, time_order
-from penstock.kernels.partitions import Slice as Partitioned
 from penstock.kernels.partitions import (
+    PartitionedRows,
     best_so_far,
     first_there,
     last_there,
@@ -247,7 +247,7 @@ class OverOperator(SlicedOperator):
         endless = np.full(len(batch), INF, np.int64)
         yield Batch(tuple(columns), batch.start, endless, np.zeros(len(batch), np.int64))
 
-    def _arrange(self, batch: Batch) -> tuple[Partitioned, tuple[pa.Array, ...]]:
+    def _arrange(self, batch: Batch) -> tuple[PartitionedRows, tuple[pa.Array, ...]]:
         """Sort and number the rows; return them and the last rows of their histories."""
         seq = batch.seq
         if self._arrival is not None:
@@ -265,9 +265,9 @@ class OverOperator(SlicedOperator):
         self._history.look(keys)
         base, newest = self._history.newest()
         number = np.arange(len(order)) + (base - starts)[group]
-        return Partitioned(order, starts, group, keys, batch.start[order], base, number), newest
+        return PartitionedRows(order, starts, group, keys, batch.start[order], base, number), newest
 
-    def _bounds(self, frame: Frame, mine: Partitioned) -> _Bounds:
+    def _bounds(self, frame: Frame, mine: PartitionedRows) -> _Bounds:
         """Return the numbers of the rows in each row's frame."""
         if frame.unit == "rows":
             hi = mine.number - frame.end
@@ -280,7 +280,7 @@ class OverOperator(SlicedOperator):
         hi = np.maximum(hi, -1)
         return _Bounds(frame, np.minimum(lo, hi + 1), hi)
 
-    def _first_at(self, mine: Partitioned, time: I64) -> I64:
+    def _first_at(self, mine: PartitionedRows, time: I64) -> I64:
         """Return the number of the first row of the partition at or after a time."""
         stops = np.append(mine.starts[1:], len(mine))
         at = search_within(mine.time, mine.starts[mine.group], stops[mine.group], time)
@@ -292,7 +292,7 @@ class OverOperator(SlicedOperator):
         return number
 
     def _want(
-        self, call: OverCall, bounds: dict[Frame, _Bounds], mine: Partitioned, pool: Pool
+        self, call: OverCall, bounds: dict[Frame, _Bounds], mine: PartitionedRows, pool: Pool
     ) -> None:
         """Ask for the rows of the history that a function needs."""
         if call.name == "lag":
@@ -319,7 +319,7 @@ class OverOperator(SlicedOperator):
 
     def _carry(
         self,
-        mine: Partitioned,
+        mine: PartitionedRows,
         arrays: dict[Expr, pa.Array],
         newest: tuple[pa.Array, ...],
         fresh: list[Any],
@@ -367,7 +367,7 @@ class OverOperator(SlicedOperator):
     def _carry_sums(
         self,
         argument: _Argument,
-        mine: Partitioned,
+        mine: PartitionedRows,
         newest: tuple[pa.Array, ...],
         fresh: list[Any],
     ) -> dict[str, Digits]:
@@ -384,7 +384,7 @@ class OverOperator(SlicedOperator):
             after[part] = total
         return after
 
-    def _remember(self, mine: Partitioned, fresh: list[Any], until: int) -> None:
+    def _remember(self, mine: PartitionedRows, fresh: list[Any], until: int) -> None:
         """Keep the rows that later ones may look back at."""
         keep = self._history.needed(mine.starts, mine.number, mine.time, until)
         at = np.flatnonzero(keep)
@@ -460,7 +460,7 @@ class OverOperator(SlicedOperator):
 class _Work:
     """A slice with everything that answers are made of."""
 
-    rows: Partitioned
+    rows: PartitionedRows
     pool: Pool
     bounds: dict[Frame, _Bounds]
     arrays: dict[Expr, pa.Array]
@@ -547,7 +547,7 @@ class _Work:
         return Extreme(least, plain, plain_rank, largest)
 
 
-def _with_default(call: OverCall, made: pa.Array, mine: Partitioned, batch: Batch) -> pa.Array:
+def _with_default(call: OverCall, made: pa.Array, mine: PartitionedRows, batch: Batch) -> pa.Array:
     """Put the default of LAG, which is evaluated nowhere else, where there is no such row."""
     at = np.flatnonzero(mine.number < call.offset)
     if len(at) == 0:

@@ -172,7 +172,7 @@ class SessionWindowOperator(SlicedOperator):
 
         Groups with rows in the slice went on or were told already: their old alarms are not true.
         """
-        rung = self._alarms.turn(groups.alarms, Ends(), until)
+        rung = self._alarms.advance(groups.alarms, Ends(), until)
         keys = Keys(to_numpy(rung.columns[0]), to_numpy(rung.columns[1]))
         first, last = key_ranges(groups.keys.high, groups.keys.low, keys)
         rest = np.flatnonzero(first == last)

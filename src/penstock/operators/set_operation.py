@@ -65,7 +65,7 @@ class SetOperator(SlicedOperator):
     def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         arithmetic = _ARITHMETIC[self._kind, self._all]
         holders = self.context.new_holders
-        yield from self._bags.turn(slice.rows, slice.ends, slice.until, arithmetic, holders)
+        yield from self._bags.advance(slice.rows, slice.ends, slice.until, arithmetic, holders)
 
     def save(self) -> None:
         self._bags.save()

@@ -105,7 +105,7 @@ class ToStreamOperator(SlicedOperator):
         if mortal.any():
             keys = hash_columns(born.columns, len(born))
             lanes = born.with_columns((pa.array(keys.high), pa.array(keys.low))).take(mortal)
-        died = self._lives.turn(lanes, slice.ends[0], slice.until)
+        died = self._lives.advance(lanes, slice.ends[0], slice.until)
         dead = Keys(to_numpy(died.columns[0]), to_numpy(died.columns[1]))
         birth, death = shared_times(born.start, died.end)
         if birth.any():
@@ -124,14 +124,14 @@ class ToStreamOperator(SlicedOperator):
         if brought is not None:
             died = brought.died()
         else:
-            died = self._lives.turn(born, slice.ends[0], slice.until)
+            died = self._lives.advance(born, slice.ends[0], slice.until)
         _, stay = net_changes(born, died)
         died = died.take(stay)
         if len(died):
             yield _elements(died, died.end)
 
     def _at_changes(self, born: Batch, slice: Slice) -> Iterator[Batch]:
-        died = self._lives.turn(born, slice.ends[0], slice.until)
+        died = self._lives.advance(born, slice.ends[0], slice.until)
         born_stay, died_stay = net_changes(born, died)
         times = np.sort(np.concatenate([born.start[born_stay], died.end[died_stay]]))
         if len(times) == 0:
@@ -145,7 +145,7 @@ class ToStreamOperator(SlicedOperator):
 
     def _at_pulses(self, born: Batch, slice: Slice) -> Iterator[Batch]:
         since, until = slice.since, slice.until
-        died = self._lives.turn(born, slice.ends[0], until)
+        died = self._lives.advance(born, slice.ends[0], until)
         numbers = self.context.state.numbers
         if "first" not in numbers or until == INF:
             birth, death = net_changes(born, died)

@@ -86,11 +86,11 @@ class UnmatchedOperator(SlicedOperator):
         if rows_brought is not None:
             gone = _followed(rows_brought.died())
         else:
-            gone = self._rows_alive.turn(_followed(new), ends[0], until)
+            gone = self._rows_alive.advance(_followed(new), ends[0], until)
         if pairs_brought is not None:
             parted = pairs_brought.died()
         else:
-            parted = self._pairs_alive.turn(pairs, ends[1], until)
+            parted = self._pairs_alive.advance(pairs, ends[1], until)
         parts = (new.columns[-1], pairs.columns[0], gone.columns[0], parted.columns[0])
         numbers, code = _dense(np.concatenate([to_numpy(c) for c in parts]))
         if len(numbers) == 0:
@@ -106,10 +106,10 @@ class UnmatchedOperator(SlicedOperator):
             (codes[2][told], gone.end[told]),
             (codes[3][early], parted.end[early]),
         )
-        yield from self._turn(numbers, events, new, over, until)
+        yield from self._advance(numbers, events, new, over, until)
         self._forget(numbers, codes)
 
-    def _turn(
+    def _advance(
         self,
         numbers: I64,
         events: Sequence[tuple[I64, I64]],

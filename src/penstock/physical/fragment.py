@@ -154,7 +154,7 @@ class Fragment:
     def run(self) -> None:
         """Work until every queue is empty."""
         while self._ready:
-            self._turn(self._policy.next(self._ready))
+            self._step(self._policy.next(self._ready))
 
     def efforts(self) -> dict[str, tuple[float, int, int, int, int]]:
         """Return what was done so far, for a report: the fields of an `Effort`, by digest."""
@@ -179,7 +179,7 @@ class Fragment:
             described[self.plan.nodes[at].digest] = self._states[at].describe()
         return described
 
-    def _turn(self, at: int) -> None:
+    def _step(self, at: int) -> None:
         """Let one operator take one message."""
         operator = self._operators[at]
         port = next(p for p, queue in enumerate(self._queues[at]) if len(queue))

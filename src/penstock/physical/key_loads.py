@@ -122,7 +122,7 @@ class Heat:
     def __post_init__(self) -> None:
         self._counts: dict[tuple[str, int], _Counts] = {}
 
-    def turn(
+    def decide(
         self,
         plan: PhysicalPlan,
         told: Told,

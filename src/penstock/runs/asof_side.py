@@ -121,7 +121,7 @@ class AsofSide(Spine[AsofPiece]):
         return AsofPiece(self._stats(table), table)
 
     def hear(self, ends: Ends) -> None:
-        """Let rows end with their holders; `turn` will let them go."""
+        """Let rows end with their holders; `advance` will let them go."""
         if len(ends) == 0:
             return
         for piece in self.pieces:
@@ -138,7 +138,7 @@ class AsofSide(Spine[AsofPiece]):
         which[at] = True
         piece.remove(which)
 
-    def turn(
+    def advance(
         self,
         new: AsofPiece | None,
         until: int,

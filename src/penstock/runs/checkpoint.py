@@ -68,9 +68,9 @@ class Checkpoint:
                 ) from error
 
     @property
-    def turn(self) -> str:
+    def word(self) -> str:
         """The word of this process, which goes into the lineage of its batches."""
-        return self._fence.turn
+        return self._fence.word
 
     def lock(self) -> None:
         """Take the checkpoint for this process, or say who has it."""

@@ -82,7 +82,7 @@ class Children(MortalSpine):
         told = np.flatnonzero(first < INF)
         return Ends.of(child[told + low], first[told])
 
-    def turn(self, until: int) -> None:
+    def advance(self, until: int) -> None:
         """End a slice: take the new children in, let go of those that are over at ``until``."""
         if self._added:
             columns = map(np.concatenate, zip(*self._added, strict=True))

@@ -1,8 +1,9 @@
-"""The fence of a checkpoint: a lock that one process holds, and the number of its turn.
+"""The fence of a checkpoint: a lock that one process holds, and the number of its epoch.
 
 The lock keeps a second process out.  Where it cannot, because the file was deleted or the file
 system forgets locks, the *epoch* does: every process that takes the lock writes the next number
-into the file ``epoch``, and whoever finds a larger number than its own there has lost its turn.
+into the file ``epoch``, and whoever finds a larger number than its own there has lost the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from penstock.runs.files import replace_file, room_for
 class Fence:
     """Keeps a checkpoint to one process. ``epoch`` is 0 while the lock is not held.
 
-    ``turn`` is a word that no other process has, also not one that runs on a copy.
+    ``word`` is one that no other process has, also not one that runs on a copy.
     """
 
     def __init__(self, folder: Path, fsync: bool) -> None:
         self.epoch = 0
-        self.turn = uuid.uuid4().hex
+        self.word = uuid.uuid4().hex
         self._folder = folder
         self._lock = folder / "lock"
         self._epoch = folder / "epoch"
@@ -72,7 +73,7 @@ class Fence:
         if self.epoch and (found := self._read()) != self.epoch:
             raise StateError(
                 f"a checkpoint must be used by one process at a time, but {self._folder} was taken "
-                f"by another one (turn {found}) while this one (turn {self.epoch}) was running; "
+                f"by another one (epoch {found}) while this one (epoch {self.epoch}) was running; "
                 f"this one stops, and has delivered nothing that the other one does not know"
             )
 
@@ -80,7 +81,7 @@ class Fence:
         """Check that a manifest was not written by a process that came after us."""
         if self.epoch and epoch > self.epoch:
             raise StateError(
-                f"the manifest {path} must be of an earlier turn than this process's, "
+                f"the manifest {path} must be of an earlier epoch than this process's, "
                 f"{self.epoch}, got {epoch}: another process uses the checkpoint, or its file "
                 f"'epoch' was lost; stop the other one, or write {epoch} into {self._epoch}"
             )

@@ -25,7 +25,7 @@ from penstock.kernels.exact import Digits
 from penstock.kernels.frames import joined, least_from_here
 from penstock.kernels.keys import Keys
 from penstock.kernels.order import group_order, key_ranges, search_within
-from penstock.kernels.partitions import Slice, ranked
+from penstock.kernels.partitions import PartitionedRows, ranked
 from penstock.model import I64, INF, MIN_TIME, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.spine import Piece, Spine
@@ -226,7 +226,7 @@ class Histories(Spine[Piece]):
 class Pool:
     """Rows by number: those of the slice, and before them the rows of the history asked for."""
 
-    rows: Slice
+    rows: PartitionedRows
     wanted: list[tuple[I64, I64]] = field(default_factory=list)
     old: int = 0
     columns: tuple[pa.Array, ...] = ()

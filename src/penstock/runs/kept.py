@@ -51,9 +51,9 @@ class Kept:
         self._low_name = f"{name}.low"
         self.low = state.numbers.get(self._low_name, MIN_TIME)
 
-    def turn(self, new: Batch, ends: Ends, until: int, low: int) -> None:
+    def advance(self, new: Batch, ends: Ends, until: int, low: int) -> None:
         """Add new rows, move time to ``until``, and forget what ended at or before ``low``."""
-        died = self._lives.turn(new, ends, until)
+        died = self._lives.advance(new, ends, until)
         if low > self.low:
             self.low = self._state.numbers[self._low_name] = low
             self._forget()

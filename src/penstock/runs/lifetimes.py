@@ -139,7 +139,7 @@ class _ByHolder(_Rows):
 
 
 class Lifetimes:
-    """The live rows of one relation; `turn` moves time on."""
+    """The live rows of one relation; `advance` moves time on."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Lifetimes:
         self._until = state.numbers.get(f"{name}.until", -INF)
         self._until_name = f"{name}.until"
 
-    def turn(self, new: Batch, ends: Ends, until: int) -> Batch:
+    def advance(self, new: Batch, ends: Ends, until: int) -> Batch:
         """Add new rows and move time to ``until``; return every row whose end is below it, once.
 
         The rows come back with their final end and holder 0; ghosts are dropped.

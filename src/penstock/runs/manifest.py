@@ -33,7 +33,7 @@ class Manifest:
     """Everything that is true after a batch.
 
     ``run`` names the checkpoint, ``parent`` is the digest of the manifest before.  ``epoch`` is the
-    turn of the process that wrote it, ``offsets`` the digest of Spark's offsets of the batch,
+    epoch of the process that wrote it, ``offsets`` the digest of Spark's offsets of the batch,
     ``logs`` those of other files that Spark keeps, by name.  ``inputs`` is what each stream
     brought: rows, the sum of their hashes, and of which columns; ``contents`` is the same for the
     tables that the batch read.  ``catalog`` is the place of a file that tells readers what is
@@ -67,11 +67,11 @@ class Manifest:
     catalog: dict[str, Any] = field(default_factory=dict)
     hot: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def follow(self, before: Manifest, turn: str) -> None:
-        """Take the place behind another manifest; ``turn`` is the word of the process."""
+    def follow(self, before: Manifest, word: str) -> None:
+        """Take the place behind another manifest; ``word`` is that of the process."""
         self.run = before.run
         self.parent = before.digest
-        led = [before.lineage, before.digest, turn, self.batch, self.offsets]
+        led = [before.lineage, before.digest, word, self.batch, self.offsets]
         self.lineage = digest_of(canonical([*led, self.inputs, self.contents]))[:32]
 
     def files(self) -> set[str]:

@@ -220,7 +220,7 @@ class Side(MortalSpine):
         self.mixed = True
         self._state.numbers[f"{self._name}.mixed"] = 1
 
-    def turn(self, new: Piece | None, ends: Ends, until: int) -> None:
+    def advance(self, new: Piece | None, ends: Ends, until: int) -> None:
         """End a slice: take the new rows in, let go of all that is dead at ``until``."""
         self._turn += 1
         if len(ends):

@@ -91,7 +91,7 @@ class ValueCounts:
         self._counts.save()
         self._open.save()
 
-    def turn(
+    def advance(
         self,
         rows: Sequence[Batch],
         ends: Sequence[Ends],

@@ -26,8 +26,7 @@ from penstock.asking.encoding import Declared
 from penstock.asking.onetime import Snapshot, can_answer
 from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef, ViewDef, folder_name
 from penstock.cql.binding import statements
-from penstock.cql.grammar.syntax import Parsed
-from penstock.cql.grammar.syntax import Query as QuerySyntax
+from penstock.cql.grammar.syntax import Parsed, QuerySyntax
 from penstock.errors import PenstockError, QueryError, StateError, shown_cause
 from penstock.runs.files import make_folder
 from penstock.session.builder import Relation

@@ -40,7 +40,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Reached:
+class ChainEnd:
     """So many files, with so many rows, that end in this chain: what comes next must fit it."""
 
     files: int = 0
@@ -60,9 +60,9 @@ class Reached:
         return (link.number, link.first, link.before) == (self.files, self.rows, self.chain)
 
 
-def after(link: Link) -> Reached:
+def after(link: Link) -> ChainEnd:
     """Return what is reached with a file."""
-    return Reached(link.number + 1, link.end, link.chain)
+    return ChainEnd(link.number + 1, link.end, link.chain)
 
 
 def link_of(name: str) -> Link | None:

@@ -32,7 +32,7 @@ from penstock.runs.files import (
     replace_file,
     room_for,
 )
-from penstock.sources.links import SUFFIX, Link, Reached, after, link_of
+from penstock.sources.links import SUFFIX, ChainEnd, Link, after, link_of
 from penstock.sources.offsets import START, Place, bad_position, chained
 from penstock.sources.pushed import as_table
 
@@ -44,7 +44,7 @@ _FINISHED = "finished"
 _LOCK = "lock"
 _COPY = "bring the whole spool folder back from a copy, or use another --checkpoint"
 
-_written: dict[Path, Reached] = {}
+_written: dict[Path, ChainEnd] = {}
 """The heads that this process wrote last, by folder: where one is still there, nothing is amiss."""
 
 
@@ -58,9 +58,9 @@ class SpoolPosition(Place):
     chain: str = START
 
     @property
-    def reached(self) -> Reached:
+    def reached(self) -> ChainEnd:
         """What the next file must fit."""
-        return Reached(self.taken, self.ordinal, self.chain)
+        return ChainEnd(self.taken, self.ordinal, self.chain)
 
 
 class SpoolFiles:
@@ -69,7 +69,7 @@ class SpoolFiles:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._links: dict[int, Link] = {}
-        self._looked_at: Reached | None = None
+        self._looked_at: ChainEnd | None = None
         self._oldest: deque[Link] = deque()
 
     def rows(self) -> int:
@@ -80,7 +80,7 @@ class SpoolFiles:
     def end(self) -> SpoolPosition:
         """Return the position behind everything that is there now."""
         finished, head = self._marks()
-        reached = head or Reached()
+        reached = head or ChainEnd()
         while (link := self._next(reached, head)) is not None:
             reached = after(link)
         self._check_end(reached, finished)
@@ -154,7 +154,7 @@ class SpoolFiles:
             (self._folder / self._oldest[0].name).unlink(missing_ok=True)
             self._oldest.popleft()
 
-    def _marks(self) -> tuple[Reached | None, Reached | None]:
+    def _marks(self) -> tuple[ChainEnd | None, ChainEnd | None]:
         """Return what ``finished`` and ``head`` say, read in this order.
 
         What the first says is then true of the second, and of the files.
@@ -176,7 +176,7 @@ class SpoolFiles:
                 )
         return finished, head
 
-    def _look(self, head: Reached | None) -> bool:
+    def _look(self, head: ChainEnd | None) -> bool:
         """List the folder, unless that was done for this head; tell whether it was not."""
         if head is not None and head == self._looked_at:
             return False
@@ -184,9 +184,9 @@ class SpoolFiles:
         self._looked_at = head
         return True
 
-    def _check(self, start: SpoolPosition, head: Reached | None) -> None:
+    def _check(self, start: SpoolPosition, head: ChainEnd | None) -> None:
         """Check that a position is one of this spool."""
-        if start.reached in (Reached(), head):
+        if start.reached in (ChainEnd(), head):
             return
         if start.taken not in self._links:
             self._look(head)
@@ -203,7 +203,7 @@ class SpoolFiles:
         if self._next(start.reached, head) is None:
             raise self._too_short(start)
 
-    def _next(self, reached: Reached, head: Reached | None) -> Link | None:
+    def _next(self, reached: ChainEnd, head: ChainEnd | None) -> Link | None:
         """Return the file that comes next, None if there is none yet."""
         link = self._links.get(reached.files)
         if link is None and self._look(head):
@@ -223,7 +223,7 @@ class SpoolFiles:
             )
         return link
 
-    def _check_end(self, reached: Reached, finished: Reached | None) -> None:
+    def _check_end(self, reached: ChainEnd, finished: ChainEnd | None) -> None:
         """Check that the files end where ``finished``, if it is there, says that they do."""
         if finished is not None and finished != reached:
             raise StateError(
@@ -231,7 +231,7 @@ class SpoolFiles:
                 f"{reached}, got {finished}; files are missing, or it is of another time: {_COPY}"
             )
 
-    def _gap(self, reached: Reached) -> StateError:
+    def _gap(self, reached: ChainEnd) -> StateError:
         number = reached.files
         lowest = min(self._links, default=number)
         if lowest > number and lowest > 0:
@@ -294,7 +294,7 @@ class Spool:
             replace_file(self._folder / _FINISHED, _encoded(reached), self._fsync)
             self._put_head(reached, finished=True)
 
-    def _reached(self) -> Reached:
+    def _reached(self) -> ChainEnd:
         """Return how far the files go; the folder is listed only where someone else was at work."""
         head = _read_mark(self._folder / _HEAD)
         if head is not None and head == _written.get(self._folder):
@@ -306,8 +306,8 @@ class Spool:
         if head is None:
             if links or (self._folder / _FINISHED).exists():
                 raise _no_head(self._folder)
-            self._put_head(Reached())
-            return Reached()
+            self._put_head(ChainEnd())
+            return ChainEnd()
         last = links.get(head.files - 1)
         if head.files and (last is None or after(last) != head):
             raise StateError(
@@ -323,7 +323,7 @@ class Spool:
             )
         return head
 
-    def _write(self, reached: Reached, table: pa.Table) -> Reached:
+    def _write(self, reached: ChainEnd, table: pa.Table) -> ChainEnd:
         sink = pa.BufferOutputStream()
         with pyarrow.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
@@ -332,7 +332,7 @@ class Spool:
         replace_file(self._folder / link.name, data, self._fsync)
         return after(link)
 
-    def _put_head(self, reached: Reached, finished: bool = False) -> None:
+    def _put_head(self, reached: ChainEnd, finished: bool = False) -> None:
         """Replace the head; a rename that a power cut undoes leaves an older one, which will do."""
         data = _encoded(reached, finished)
         replace_file(self._folder / _HEAD, data, self._fsync, sync_names=False)
@@ -365,21 +365,21 @@ def _listed(folder: Path) -> dict[int, Link]:
     return links
 
 
-def _encoded(reached: Reached, finished: bool = False) -> bytes:
+def _encoded(reached: ChainEnd, finished: bool = False) -> bytes:
     told = f"{reached.files} {reached.rows} {reached.chain}"
     if finished:
         told += f" {_FINISHED}"
     return json.dumps({"reached": told, "digest": chained(START, told.encode())}).encode() + b"\n"
 
 
-def _read_mark(path: Path) -> Reached | None:
+def _read_mark(path: Path) -> ChainEnd | None:
     """Return what ``head`` or ``finished`` says, None if there is no such file."""
     data = read_file(path)
     if data is None:
         return None
     try:
         files, rows, chain = str(json.loads(data)["reached"]).split(" ")[:3]
-        reached = Reached(int(files), int(rows), chain)
+        reached = ChainEnd(int(files), int(rows), chain)
     except (ValueError, TypeError, KeyError):
         reached = None
     if reached is None or data not in (_encoded(reached), _encoded(reached, finished=True)):

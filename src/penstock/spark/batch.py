@@ -136,7 +136,7 @@ class BatchRunner:
             results=outcome.results,
             rejects=outcome.rejects,
             inputs=outcome.inputs,
-            hot=self.heat.turn(
+            hot=self.heat.decide(
                 plan, before.hot, outcome.counted, reached, self.shards, self._searching
             ),
         )

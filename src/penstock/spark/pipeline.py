@@ -265,7 +265,7 @@ class Pipeline:
         manifest.offsets = offsets
         manifest.logs = self.checkpoint.log.digests()
         manifest.catalog = self._catalog_file()
-        manifest.follow(before, self.checkpoint.turn)
+        manifest.follow(before, self.checkpoint.word)
         delivered = entered(self._delivered, manifest)
         manifest.outlets = {name: told.describe() for name, told in delivered.items()}
         self.checkpoint.commit(manifest)

@@ -138,7 +138,7 @@ class LocalEngine:
         self._take(outcome)
         reached = {n: Reached(p.max_time, self.heartbeat(n)) for n, p in self.progress.items()}
         told = outcome.counted
-        self.hot = self.heat.turn(self.plan, self.hot, told, reached, self.shards, searching)
+        self.hot = self.heat.decide(self.plan, self.hot, told, reached, self.shards, searching)
         self._number += 1
 
     def _slack(self, stream: str) -> int:

@@ -18,7 +18,7 @@ from penstock.algebra import AsofJoin, Node
 from penstock.cql.binding.joining import conjuncts
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.grammar.syntax import FromItem, Scalar, Span, span_of
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Call, Expr, columns_of, shift
@@ -34,7 +34,7 @@ class AsofBinder:
     """
 
     def __init__(
-        self, source: Source, item: FromItem, before: Scope, own: Scope, width: int
+        self, source: Script, item: FromItem, before: Scope, own: Scope, width: int
     ) -> None:
         self.source = source
         self.item = item

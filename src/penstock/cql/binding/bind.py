@@ -12,7 +12,7 @@ from penstock.cql.binding.binder import QueryBinder
 from penstock.cql.binding.definitions import DefinitionBinder
 from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
 from penstock.cql.binding.scope import Scope
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.binding.statements import (
     Ask,
     Create,
@@ -40,7 +40,7 @@ from penstock.cql.grammar.syntax import (
     ExplainSyntax,
     Name,
     Parsed,
-    Query,
+    QuerySyntax,
     Span,
 )
 from penstock.errors import suggest
@@ -53,21 +53,21 @@ _KINDS = ("stream", "table", "view", "sink", "query")
 
 def bind(parsed: Parsed, catalog: Catalog) -> Statement:
     """Return what the statement asks for; every name is looked up and every type checked."""
-    source = Source(parsed.script)
+    source = Script(parsed.script)
     with _guarded(source, parsed.span):
         return _BINDERS[type(parsed.syntax)](source, catalog, parsed)
 
 
 def bind_query(text: str, catalog: Catalog) -> Node:
     """Return the plan of a query text."""
-    source, syntax = Source(text), parse_query(text)
+    source, syntax = Script(text), parse_query(text)
     with _guarded(source, syntax.span):
         return QueryBinder(source, catalog).top(syntax)
 
 
 def bind_scalar(text: str, schema: Schema, qualifier: str = "") -> tuple[Expr, str]:
     """Return an expression over the columns of a schema, and its name (alias or text)."""
-    source = Source(text)
+    source = Script(text)
     syntax, alias = parse_scalar(text)
     with _guarded(source, (0, len(text))):
         bound = ScalarBinder(source, Scope.of(qualifier, schema), "an expression").bind(syntax)
@@ -76,7 +76,7 @@ def bind_scalar(text: str, schema: Schema, qualifier: str = "") -> tuple[Expr, s
 
 def bind_aggregate(text: str, schema: Schema) -> tuple[AggregateCall, str]:
     """Return an aggregate such as ``AVG(celsius) AS mean`` over a schema, and its name."""
-    source = Source(text)
+    source = Script(text)
     syntax, alias = parse_scalar(text)
     found = Aggregates(len(schema))
     with _guarded(source, (0, len(text))):
@@ -88,7 +88,7 @@ def bind_aggregate(text: str, schema: Schema) -> tuple[AggregateCall, str]:
 
 def bind_window(text: str, node: Node) -> WindowSpec:
     """Return a window such as ``[RANGE 5 SECONDS]`` over a plan."""
-    source = Source(text)
+    source = Script(text)
     syntax = parse_window(text)
     kinds = time_kinds(node)
     if len(kinds) != 1:
@@ -99,11 +99,11 @@ def bind_window(text: str, node: Node) -> WindowSpec:
 def bind_duration(text: str, node: Node) -> int:
     """Return a duration such as ``5 MINUTES`` in the units of time of a plan."""
     kind = next(iter(time_kinds(node)))
-    return chronons(Source(text), parse_duration(text), kind, "the relation", least=0)
+    return chronons(Script(text), parse_duration(text), kind, "the relation", least=0)
 
 
 @contextmanager
-def _guarded(source: Source, span: Span) -> Iterator[None]:
+def _guarded(source: Script, span: Span) -> Iterator[None]:
     """Give every error a place; a tree so deep that the stack ends is the user's mistake too."""
     try:
         with source.at(span):
@@ -112,14 +112,14 @@ def _guarded(source: Source, span: Span) -> Iterator[None]:
         source.fail("the statement is nested too deeply; split it with CREATE VIEW", span)
 
 
-def _create(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
+def _create(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, CreateSyntax)
     definition = DefinitionBinder(source, catalog, syntax, parsed.sql).bind()
     return Create(definition, syntax.if_not_exists)
 
 
-def _found(source: Source, catalog: Catalog, kind: str, name: Name) -> Any:
+def _found(source: Script, catalog: Catalog, kind: str, name: Name) -> Any:
     known = catalog.of_kind(kind)
     found = known.get(name.text.lower())
     if found is None:
@@ -128,7 +128,7 @@ def _found(source: Source, catalog: Catalog, kind: str, name: Name) -> Any:
     return found
 
 
-def _drop(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
+def _drop(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, DropSyntax)
     kind = "view" if syntax.kind == MATERIALIZED else syntax.kind
@@ -166,7 +166,7 @@ def _uses(query: Any, kind: str, name: str) -> bool:
     return False
 
 
-def _command(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
+def _command(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, CommandSyntax)
     if syntax.name is None:
@@ -185,7 +185,7 @@ def _command(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
     return Pause(name) if syntax.verb == "pause" else Resume(name)
 
 
-def _explain(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
+def _explain(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, ExplainSyntax)
     if syntax.name is not None:
@@ -195,19 +195,19 @@ def _explain(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
     return Explain(syntax.level, QueryBinder(source, catalog).top(syntax.query))
 
 
-def _select(source: Source, catalog: Catalog, parsed: Parsed) -> Statement:
-    assert isinstance(parsed.syntax, Query)
+def _select(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
+    assert isinstance(parsed.syntax, QuerySyntax)
     if parsed.syntax.as_of is not None:
         return Ask(parsed)
     return Select(QueryBinder(source, catalog).top(parsed.syntax), parsed.sql)
 
 
-_BINDERS: dict[type, Callable[[Source, Catalog, Parsed], Statement]] = {
+_BINDERS: dict[type, Callable[[Script, Catalog, Parsed], Statement]] = {
     CreateSyntax: _create,
     DropSyntax: _drop,
     CommandSyntax: _command,
     ExplainSyntax: _explain,
-    Query: _select,
+    QuerySyntax: _select,
 }
 
 __all__ = ["bind", "bind_aggregate", "bind_duration", "bind_query", "bind_scalar", "bind_window"]

@@ -33,8 +33,8 @@ from penstock.cql.binding.newest import newest_item
 from penstock.cql.binding.over import has_over
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
+from penstock.cql.binding.script import Script
 from penstock.cql.binding.select import SelectBinder, position, top_k
-from penstock.cql.binding.source import Source
 from penstock.cql.binding.subqueries import Partners
 from penstock.cql.binding.times import WindowBinder, check_one_kind, time_kinds
 from penstock.cql.grammar.syntax import (
@@ -42,7 +42,7 @@ from penstock.cql.grammar.syntax import (
     FromItem,
     Name,
     OrderItem,
-    Query,
+    QuerySyntax,
     SelectQuery,
     SetQuery,
     Span,
@@ -67,7 +67,7 @@ class QueryBinder:
 
     def __init__(
         self,
-        source: Source,
+        source: Script,
         catalog: Catalog,
         names: Mapping[str, Node] | None = None,
         around: Scope | None = None,
@@ -76,11 +76,11 @@ class QueryBinder:
         self.catalog = catalog
         self.names = dict(names or {})
         self.around = around
-        self.deferred: dict[str, Query] = {}
+        self.deferred: dict[str, QuerySyntax] = {}
         self.places: list[tuple[Node, Span]] = []
         self.is_once = False
 
-    def top(self, query: Query) -> Node:
+    def top(self, query: QuerySyntax) -> Node:
         """Return the plan of a query that is delivered: a relation unless it says ISTREAM or so."""
         plan = self.query(query)
         self._check_names(plan, query)
@@ -88,21 +88,23 @@ class QueryBinder:
             return Window(plan, WindowSpec())
         return plan
 
-    def once(self, query: Query) -> Node:
+    def once(self, query: QuerySyntax) -> Node:
         """Return the plan of a query that is answered once: it may be ordered without a limit."""
         self.is_once = True
         inner = query
-        while isinstance(inner.body, Query) and not (inner.order or inner.names or inner.limit):
+        while isinstance(inner.body, QuerySyntax) and not (
+            inner.order or inner.names or inner.limit
+        ):
             inner = inner.body
         return self.top(replace(inner, limit=ALL) if inner.order and not inner.limit else query)
 
-    def view(self, query: Query) -> Node:
+    def view(self, query: QuerySyntax) -> Node:
         """Return the plan of a query that others read."""
         plan = self.query(query)
         self._check_names(plan, query)
         return plan
 
-    def _check_names(self, plan: Node, query: Query) -> None:
+    def _check_names(self, plan: Node, query: QuerySyntax) -> None:
         seen: set[str] = set()
         for name in plan.schema.names:
             if name.lower() in seen:
@@ -112,7 +114,7 @@ class QueryBinder:
                 )
             seen.add(name.lower())
 
-    def query(self, query: Query) -> Node:
+    def query(self, query: QuerySyntax) -> Node:
         """Return the plan of any query."""
         if query.names:
             inner = self._within(self.around)
@@ -207,11 +209,11 @@ class QueryBinder:
     def _block(self, block: SelectQuery) -> SelectBinder:
         return SelectBinder(self.source, block, self, self.around)
 
-    def partners(self, query: Query, around: Scope) -> Partners:
+    def partners(self, query: QuerySyntax, around: Scope) -> Partners:
         """Return a sub-query of WHERE; only a plain SELECT block may depend on what is around."""
         inner = self._within(around)
         body: Body = query
-        while isinstance(body, Query) and not body.names and body.limit is None:
+        while isinstance(body, QuerySyntax) and not body.names and body.limit is None:
             if body.order:
                 inner.query(body)
             body = body.body
@@ -290,11 +292,11 @@ def converted(node: Node, types: Sequence[pa.DataType]) -> Node:
     return Project(below, exprs, node.schema.names)
 
 
-def _says_stream(query: Query) -> bool:
+def _says_stream(query: QuerySyntax) -> bool:
     """Whether the outermost operator is ISTREAM, DSTREAM or RSTREAM, or a window function."""
     if query.limit is not None:
         return False
-    if isinstance(query.body, Query):
+    if isinstance(query.body, QuerySyntax):
         return _says_stream(query.body)
     if isinstance(query.body, SelectQuery):
         block = query.body
@@ -302,12 +304,12 @@ def _says_stream(query: Query) -> bool:
     return isinstance(query.body, StreamOf)
 
 
-def _output_span(query: Query, name: str) -> Span:
+def _output_span(query: QuerySyntax, name: str) -> Span:
     """Return where the last output column of a name was written, else the whole query."""
     body: Body = query
     while not isinstance(body, SelectQuery):
         match body:
-            case Query():
+            case QuerySyntax():
                 body = body.body
             case StreamOf():
                 body = body.query

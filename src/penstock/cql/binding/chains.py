@@ -34,7 +34,7 @@ from penstock.algebra import (
     streams_of,
 )
 from penstock.cql.binding.joining import JoinBuilder, all_of
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.grammar.syntax import Span
 from penstock.expr.arrow import cannot_fail
 from penstock.expr.nodes import Call, Column, Expr, columns_of, shift
@@ -51,7 +51,7 @@ class _Unit:
 class Chain:
     """The items that are joined so far. ``once``: they are joined at one instant only."""
 
-    def __init__(self, source: Source, once: bool = False) -> None:
+    def __init__(self, source: Script, once: bool = False) -> None:
         self._source = source
         self._once = once
         self._units: list[_Unit] = []

@@ -18,7 +18,7 @@ from penstock.catalog import (
 from penstock.cql.binding.binder import QueryBinder
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import chronons, find_column, kind_of_type, seconds, time_kinds
 from penstock.cql.grammar.syntax import CreateSyntax, Name, OptionValue, span_of
 from penstock.errors import suggest
@@ -34,7 +34,7 @@ CHANGES = ("intervals", "log", "view")
 class DefinitionBinder:
     """Binds one CREATE statement."""
 
-    def __init__(self, source: Source, catalog: Catalog, syntax: CreateSyntax, sql: str) -> None:
+    def __init__(self, source: Script, catalog: Catalog, syntax: CreateSyntax, sql: str) -> None:
         self.source = source
         self.catalog = catalog
         self.syntax = syntax

@@ -10,7 +10,7 @@ from penstock.cql.binding.chains import attach, is_bounded
 from penstock.cql.binding.joining import JoinBuilder, conjuncts
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.grammar.parse import parse_scalar
 from penstock.cql.grammar.syntax import FromItem, Name
 from penstock.errors import QueryError
@@ -36,7 +36,7 @@ def bind_join(left: Node, right: Node, on: str | None, how: str = "inner") -> No
     if condition is not None:
         syntax, _ = parse_scalar(condition)
         scope = _scope(left).plus(_scope(right, len(left.schema)))
-        binder = ScalarBinder(Source(condition), scope, "a join condition")
+        binder = ScalarBinder(Script(condition), scope, "a join condition")
         parts = conjuncts(binder.condition(syntax))
     plan, place = _joined(left, right, parts, how)
     return plan if how in ("semi", "anti") else _named(plan, left, right, shared, place, how)
@@ -56,7 +56,7 @@ def bind_asof_join(left: Node, right: Node, on: str | None, at: str, kind: str) 
     join = "asof left" if kind == "left" else "asof"
     item = FromItem(Name("r", span), None, None, join, syntax, (), span)
     width = len(left.schema)
-    binder = AsofBinder(Source(condition), item, _scope(left), _scope(right, width), width)
+    binder = AsofBinder(Script(condition), item, _scope(left), _scope(right, width), width)
     plan = binder.bind(left, right)
     return _named(plan, left, right, shared, {i: i for i in range(len(plan.schema))}, kind)
 

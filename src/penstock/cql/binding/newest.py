@@ -14,12 +14,12 @@ from functools import reduce
 
 from sqlglot import exp
 
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.grammar.syntax import (
     FromItem,
     Name,
     OverSyntax,
-    Query,
+    QuerySyntax,
     Scalar,
     SelectItem,
     SelectQuery,
@@ -34,7 +34,7 @@ NUMBER_SHOWN = (
 _COMPARISONS = (exp.LT, exp.LTE, exp.EQ, exp.GT, exp.GTE)
 
 
-def newest_item(query: Query) -> SelectItem | None:
+def newest_item(query: QuerySyntax) -> SelectItem | None:
     """Return the item of a query that numbers rows from the newest back and is not bounded yet."""
     block = _block(query)
     if block is None or block.qualify is not None:
@@ -46,7 +46,9 @@ def newest_item(query: Query) -> SelectItem | None:
     return None
 
 
-def push_bound(source: Source, block: SelectQuery, deferred: Mapping[str, Query]) -> SelectQuery:
+def push_bound(
+    source: Script, block: SelectQuery, deferred: Mapping[str, QuerySyntax]
+) -> SelectQuery:
     """Return a block whose bounds of such numbers stand in the sub-queries."""
     sources = []
     for item in block.sources:
@@ -58,7 +60,7 @@ def push_bound(source: Source, block: SelectQuery, deferred: Mapping[str, Query]
                 alias=item.alias or Name(query.text, query.span),
             )
             query = item.source
-        number = newest_item(query) if isinstance(query, Query) else None
+        number = newest_item(query) if isinstance(query, QuerySyntax) else None
         if number is not None:
             block, item = _moved(source, block, item, number)
         sources.append(item)
@@ -66,10 +68,10 @@ def push_bound(source: Source, block: SelectQuery, deferred: Mapping[str, Query]
 
 
 def _moved(
-    source: Source, block: SelectQuery, item: FromItem, number: SelectItem
+    source: Script, block: SelectQuery, item: FromItem, number: SelectItem
 ) -> tuple[SelectQuery, FromItem]:
     assert number.alias is not None
-    assert isinstance(item.source, Query)
+    assert isinstance(item.source, QuerySyntax)
     name, qualifier = number.alias.text, item.alias.text if item.alias else ""
     parts = _conjuncts(block.where) if block.where is not None else []
     bound = next((p for p in parts if _compares(p, name, qualifier)), None)
@@ -92,7 +94,7 @@ def _moved(
     return block, replace(item, source=_with_block(item.source, inner))
 
 
-def _check_unread(source: Source, block: SelectQuery, name: str, qualifier: str) -> None:
+def _check_unread(source: Script, block: SelectQuery, name: str, qualifier: str) -> None:
     """Refuse what reads the number beside its bound."""
     for item in block.items:
         theirs = item.qualifier is None or item.qualifier.text.lower() == qualifier.lower()
@@ -106,17 +108,17 @@ def _check_unread(source: Source, block: SelectQuery, name: str, qualifier: str)
                 source.refuse(NUMBER_SHOWN, span_of(part))
 
 
-def _block(query: Query) -> SelectQuery | None:
+def _block(query: QuerySyntax) -> SelectQuery | None:
     """Return the SELECT block that a query consists of, if it is nothing but one."""
     if query.names or query.limit is not None or query.order:
         return None
-    if isinstance(query.body, Query):
+    if isinstance(query.body, QuerySyntax):
         return _block(query.body)
     return query.body if isinstance(query.body, SelectQuery) else None
 
 
-def _with_block(query: Query, block: SelectQuery) -> Query:
-    if isinstance(query.body, Query):
+def _with_block(query: QuerySyntax, block: SelectQuery) -> QuerySyntax:
+    if isinstance(query.body, QuerySyntax):
         return replace(query, body=_with_block(query.body, block))
     return replace(query, body=block)
 

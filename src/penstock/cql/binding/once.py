@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from penstock.algebra import Node, walk
 from penstock.catalog import Catalog
 from penstock.cql.binding.binder import QueryBinder
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import INTEGERS, STAMPS, instant, time_kinds
 from penstock.cql.grammar.parse import parse_script
-from penstock.cql.grammar.syntax import Parsed, Query, Span, TimePoint
+from penstock.cql.grammar.syntax import Parsed, QuerySyntax, Span, TimePoint
 from penstock.errors import QueryError
 
 
@@ -23,7 +23,7 @@ from penstock.errors import QueryError
 class Question:
     """A bound question; ``places`` are the plans of the items of FROM, and where they stand."""
 
-    source: Source
+    source: Script
     span: Span
     plan: Node
     as_of: int | None
@@ -39,7 +39,7 @@ class Question:
 def parse_question(text: str) -> Parsed:
     """Return the syntax of a text that must be one SELECT."""
     parsed = parse_script(text)
-    if len(parsed) != 1 or not isinstance(parsed[0].syntax, Query):
+    if len(parsed) != 1 or not isinstance(parsed[0].syntax, QuerySyntax):
         raise QueryError("one query must be given, such as SELECT .. FROM a view", text)
     return parsed[0]
 
@@ -49,8 +49,8 @@ def bind_question(
 ) -> Question:
     """Bind a statement that is a query; ``queries`` are those that can be read by name."""
     syntax = parsed.syntax
-    assert isinstance(syntax, Query)
-    source = Source(parsed.script)
+    assert isinstance(syntax, QuerySyntax)
+    source = Script(parsed.script)
     taken = {*catalog.streams, *catalog.tables, *catalog.views}
     names = {n.lower(): p for n, p in (queries or {}).items() if n.lower() not in taken}
     binder = QueryBinder(source, catalog, names)
@@ -65,7 +65,7 @@ def bind_question(
     return Question(source, syntax.span, plan, as_of, span, tuple(binder.places))
 
 
-def _as_of(source: Source, point: TimePoint, plan: Node) -> int:
+def _as_of(source: Script, point: TimePoint, plan: Node) -> int:
     kinds = time_kinds(plan)
     found = STAMPS if isinstance(point.value, str) else INTEGERS
     return instant(source, point, next(iter(kinds), found), "the query")

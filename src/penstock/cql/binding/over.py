@@ -37,7 +37,7 @@ from penstock.algebra import (
 from penstock.cql.binding.joining import all_of, conjuncts
 from penstock.cql.binding.scalars import ScalarBinder, label
 from penstock.cql.binding.scope import Scope
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import chronons, time_kinds
 from penstock.cql.grammar.syntax import (
     FrameBound,
@@ -110,7 +110,7 @@ class Overs:
     ``node`` is what FROM and WHERE give, ``windows`` are the named windows of the block.
     """
 
-    source: Source
+    source: Script
     node: Node
     scope: Scope
     windows: Mapping[str, OverSyntax]

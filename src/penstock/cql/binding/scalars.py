@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from penstock.cql.binding.distances import check_distance
 from penstock.cql.binding.scope import Scope
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import unit_microseconds
 from penstock.cql.grammar.syntax import Name, Scalar, span_of
 from penstock.errors import QueryError
@@ -92,7 +92,7 @@ class Aggregates:
         return Column(self.offset + self.calls.index(call), call.type, name)
 
 
-def label(source: Source, node: Scalar) -> str:
+def label(source: Script, node: Scalar) -> str:
     """Return the name that an expression without alias gives its output column."""
     if isinstance(node, exp.Column):
         return str(node.this.this)
@@ -118,7 +118,7 @@ class ScalarBinder:
 
     def __init__(
         self,
-        source: Source,
+        source: Script,
         scope: Scope,
         place: str,
         aggregates: Aggregates | None = None,

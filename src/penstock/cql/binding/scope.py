@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.grammar.syntax import Name, Span
 from penstock.errors import suggest
 from penstock.expr.nodes import Column
@@ -93,7 +93,7 @@ class Scope:
         """Whether an unqualified name means at least one column."""
         return any(c.name.lower() == name.lower() and not c.hidden for c in self.columns)
 
-    def of_item(self, source: Source, qualifier: Name) -> tuple[ScopeColumn, ...]:
+    def of_item(self, source: Script, qualifier: Name) -> tuple[ScopeColumn, ...]:
         """Return the columns of one FROM item."""
         found = tuple(c for c in self.columns if c.qualifier.lower() == qualifier.text.lower())
         if not found:
@@ -106,7 +106,7 @@ class Scope:
             )
         return found
 
-    def find(self, source: Source, name: Name, qualifier: Name | None, span: Span) -> ScopeColumn:
+    def find(self, source: Script, name: Name, qualifier: Name | None, span: Span) -> ScopeColumn:
         """Return the one column that a name means, or say which ones exist."""
         outer = self.outer
         if outer and not self._knows(name, qualifier) and outer._knows(name, qualifier):

@@ -25,14 +25,14 @@ from penstock.cql.binding.newest import NUMBER_SHOWN, push_bound
 from penstock.cql.binding.over import Overs
 from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
 from penstock.cql.binding.scope import Scope, ScopeColumn
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.binding.subqueries import NOT_OUTSIDE, Condition, Partners, restrict, split
 from penstock.cql.binding.times import check_one_kind
 from penstock.cql.grammar.syntax import (
     FromItem,
     Name,
     OrderItem,
-    Query,
+    QuerySyntax,
     Scalar,
     SelectItem,
     SelectQuery,
@@ -73,13 +73,13 @@ class Queries(Protocol):
 
     is_once: bool
 
-    deferred: dict[str, Query]
+    deferred: dict[str, QuerySyntax]
     """Named queries that number rows from the newest back: bound where they are read."""
 
     def item(self, item: FromItem) -> tuple[str, Node]:
         """Bind an item of FROM: return its qualifier and its plan."""
 
-    def partners(self, query: Query, around: Scope) -> Partners:
+    def partners(self, query: QuerySyntax, around: Scope) -> Partners:
         """Bind a sub-query of WHERE."""
 
 
@@ -93,7 +93,7 @@ class SelectBinder:
 
     def __init__(
         self,
-        source: Source,
+        source: Script,
         block: SelectQuery,
         queries: Queries,
         around: Scope | None = None,
@@ -433,7 +433,7 @@ class SelectBinder:
         return Project(plan, tuple(kept), tuple(names))
 
 
-def position(source: Source, node: Scalar, count: int, place: str) -> int | None:
+def position(source: Script, node: Scalar, count: int, place: str) -> int | None:
     """Return the column that an integer in GROUP BY or ORDER BY means, None for anything else."""
     if not isinstance(node, exp.Literal) or node.is_string or not str(node.this).isdigit():
         return None

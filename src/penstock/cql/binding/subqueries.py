@@ -27,8 +27,8 @@ from sqlglot import exp
 
 from penstock.algebra import Aggregate, Filter, Node, Project
 from penstock.cql.binding.chains import attach
-from penstock.cql.binding.source import Source
-from penstock.cql.grammar.syntax import Query, Scalar, Span, span_of
+from penstock.cql.binding.script import Script
+from penstock.cql.grammar.syntax import QuerySyntax, Scalar, Span, span_of
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Call, Column, Expr, Literal, shift
 from penstock.expr.types import BOOLEAN
@@ -46,7 +46,7 @@ _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "like", "is_not_nu
 class Condition:
     """``[NOT] EXISTS (query)``, or ``values [NOT] IN (query)``."""
 
-    query: Query
+    query: QuerySyntax
     negated: bool
     values: tuple[Scalar, ...]
     span: Span
@@ -105,7 +105,7 @@ def _conjuncts(node: Scalar, negated: bool) -> Iterable[tuple[Scalar, bool]]:
 
 
 def restrict(
-    source: Source,
+    source: Script,
     plan: Node,
     condition: Condition,
     values: Sequence[Expr],

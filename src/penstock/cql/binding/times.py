@@ -13,7 +13,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from penstock.algebra import Node, Scan, TableScan, walk
-from penstock.cql.binding.source import Source
+from penstock.cql.binding.script import Script
 from penstock.cql.grammar.syntax import Duration, Name, Span, TimePoint, WindowClause, WindowSyntax
 from penstock.errors import DataError, suggest
 from penstock.expr.casts import cast_value
@@ -53,7 +53,7 @@ def time_kinds(node: Node) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def check_one_kind(source: Source, nodes: Iterable[Node], span: Span) -> None:
+def check_one_kind(source: Script, nodes: Iterable[Node], span: Span) -> None:
     """Refuse to mix streams that count time in timestamps with those that use integers."""
     kinds = frozenset[str]().union(*(time_kinds(n) for n in nodes))
     if len(kinds) > 1:
@@ -64,7 +64,7 @@ def check_one_kind(source: Source, nodes: Iterable[Node], span: Span) -> None:
         )
 
 
-def unit_microseconds(source: Source, unit: str, span: Span) -> int:
+def unit_microseconds(source: Script, unit: str, span: Span) -> int:
     """Return the length of a unit such as SECONDS."""
     word = unit.upper()
     singular = word[:-1] if word.endswith("S") else word
@@ -74,7 +74,7 @@ def unit_microseconds(source: Source, unit: str, span: Span) -> int:
     return MICROSECONDS[singular]
 
 
-def chronons(source: Source, duration: Duration, kind: str, owner: str, least: int = 1) -> int:
+def chronons(source: Script, duration: Duration, kind: str, owner: str, least: int = 1) -> int:
     """Return a duration in chronons of ``owner``, which counts time as ``kind`` says."""
     number = Decimal(duration.number)
     if duration.unit is None:
@@ -97,7 +97,7 @@ def chronons(source: Source, duration: Duration, kind: str, owner: str, least: i
     return _bounded(source, int(value), duration, least)
 
 
-def _bounded(source: Source, value: int, duration: Duration, least: int) -> int:
+def _bounded(source: Script, value: int, duration: Duration, least: int) -> int:
     if value < least:
         must = "must not be negative" if least == 0 else "must be more than 0"
         source.fail(f"a duration {must}, got {source.text(duration.span)}", duration.span)
@@ -110,7 +110,7 @@ def _bounded(source: Source, value: int, duration: Duration, least: int) -> int:
     return value
 
 
-def seconds(source: Source, duration: Duration, word: str) -> float:
+def seconds(source: Script, duration: Duration, word: str) -> float:
     """Return a duration of wall-clock time in seconds."""
     if duration.unit is None:
         source.fail(
@@ -125,7 +125,7 @@ def seconds(source: Source, duration: Duration, word: str) -> float:
     return float(micros / 1_000_000)
 
 
-def instant(source: Source, point: TimePoint, kind: str, owner: str) -> int:
+def instant(source: Script, point: TimePoint, kind: str, owner: str) -> int:
     """Return a point in time in chronons."""
     if isinstance(point.value, int):
         if kind == STAMPS:
@@ -155,7 +155,7 @@ def instant(source: Source, point: TimePoint, kind: str, owner: str) -> int:
 class WindowBinder:
     """Turns one window's syntax into a `WindowSpec` over an input of a known schema."""
 
-    def __init__(self, source: Source, schema: Schema, kind: str, owner: str) -> None:
+    def __init__(self, source: Script, schema: Schema, kind: str, owner: str) -> None:
         self.source = source
         self.schema = schema
         self.kind = kind
@@ -269,7 +269,7 @@ _COMBINATIONS = {
 }
 
 
-def find_column(source: Source, schema: Schema, name: Name, owner: str) -> int:
+def find_column(source: Script, schema: Schema, name: Name, owner: str) -> int:
     """Return the position of a column by name, whatever its case."""
     found = [i for i, f in enumerate(schema.fields) if f.name.lower() == name.text.lower()]
     if not found:

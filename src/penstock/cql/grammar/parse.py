@@ -20,7 +20,7 @@ from penstock.cql.grammar.syntax import (
     Name,
     OptionValue,
     Parsed,
-    Query,
+    QuerySyntax,
     Scalar,
     StatementSyntax,
     WindowSyntax,
@@ -81,7 +81,7 @@ class StatementParser(QueryParser):
         self.finish()
         if not self.instants:
             return found
-        if not isinstance(found, Query):
+        if not isinstance(found, QuerySyntax):
             self.fail(
                 "AS OF asks about one instant, and a continuous query is answered for every one; "
                 "leave it out, or ask with a SELECT that stands alone",
@@ -170,7 +170,7 @@ class StatementParser(QueryParser):
         name = self.name(f"the name of a {kind}")
         columns: tuple[ColumnSyntax, ...] = ()
         clauses: dict[str, Any] = {}
-        query: Query | None = None
+        query: QuerySyntax | None = None
         if kind in ("view", "query", MATERIALIZED):
             if kind == "query" and self.accept("INTO"):
                 clauses["INTO"] = self.name("the name of a sink")
@@ -354,10 +354,10 @@ def parse_script(text: str) -> list[Parsed]:
     return found
 
 
-def parse_query(text: str) -> Query:
+def parse_query(text: str) -> QuerySyntax:
     """Return the syntax of a text that must be one query."""
     parsed = parse_script(text)
-    if len(parsed) != 1 or not isinstance(parsed[0].syntax, Query):
+    if len(parsed) != 1 or not isinstance(parsed[0].syntax, QuerySyntax):
         raise QueryError(
             "one query must be given, SELECT .. or ISTREAM (SELECT ..)", text, 0, len(text)
         )

@@ -26,7 +26,7 @@ from penstock.cql.grammar.syntax import (
     FromItem,
     Name,
     OrderItem,
-    Query,
+    QuerySyntax,
     SelectItem,
     SelectQuery,
     SetQuery,
@@ -59,10 +59,10 @@ class QueryParser(OverParser):
 
     instants: list[TimePoint]
 
-    def query(self) -> Query:
+    def query(self) -> QuerySyntax:
         """Read a whole query."""
         start = self.here()[0]
-        names: list[tuple[Name, Query]] = []
+        names: list[tuple[Name, QuerySyntax]] = []
         if self.accept("WITH"):
             names = self._named_queries()
         body = self._set_operations()
@@ -82,7 +82,7 @@ class QueryParser(OverParser):
                 f"there is no {self._curr.text.upper()}; ORDER BY .. LIMIT k keeps the first k rows"
             )
         self._instant()
-        return Query(body, order, limit, tuple(names), self.since(start), order_span)
+        return QuerySyntax(body, order, limit, tuple(names), self.since(start), order_span)
 
     def _instant(self) -> None:
         """Read ``AS OF`` and its point in time, if it comes next."""
@@ -105,7 +105,7 @@ class QueryParser(OverParser):
     def _is_stream_word(self) -> bool:
         return self.is_word(*STREAM_WORDS) and self._opens(self._next)
 
-    def _named_queries(self) -> list[tuple[Name, Query]]:
+    def _named_queries(self) -> list[tuple[Name, QuerySyntax]]:
         if self.is_word("RECURSIVE"):
             self.refuse("there is no WITH RECURSIVE; a named query can read only those before it")
         names = []
@@ -116,7 +116,7 @@ class QueryParser(OverParser):
             if not self.sign(TokenType.COMMA):
                 return names
 
-    def _wrapped_query(self, before: str) -> Query:
+    def _wrapped_query(self, before: str) -> QuerySyntax:
         opened = self.here()[0]
         if not self.sign(TokenType.L_PAREN):
             self.fail(f"{before} must be followed by a query in parentheses, got {self.got()}")
@@ -373,11 +373,11 @@ class QueryParser(OverParser):
         self.close(TokenType.R_PAREN, ")", opened)
         return condition
 
-    def _source(self) -> Name | Query:
+    def _source(self) -> Name | QuerySyntax:
         start = self.here()[0]
         if self._is_stream_word():
             body = self._stream_of()
-            return Query(body, (), None, (), self.since(start))
+            return QuerySyntax(body, (), None, (), self.since(start))
         if self.is_word(*STREAM_WORDS) and self._next and self._next.text.upper() == "SELECT":
             self._demand_parentheses()
         if self._is_open():

@@ -88,7 +88,7 @@ class StreamOf:
     """``ISTREAM (query)``, ``DSTREAM (query)`` or ``RSTREAM (query)``."""
 
     kind: str
-    query: Query
+    query: QuerySyntax
     span: Span
 
 
@@ -100,7 +100,7 @@ class FromItem:
     ``asof left``; ``match`` is the ``MATCH_CONDITION`` of an ASOF JOIN.
     """
 
-    source: Name | Query
+    source: Name | QuerySyntax
     alias: Name | None
     window: WindowSyntax | None
     join: str
@@ -188,7 +188,7 @@ class SetQuery:
 
 
 @dataclass(frozen=True)
-class Query:
+class QuerySyntax:
     """A whole query: named sub-queries, a body, ORDER BY and LIMIT.
 
     ``as_of`` is the instant that a query which is a statement asks about.
@@ -197,13 +197,13 @@ class Query:
     body: Body
     order: tuple[OrderItem, ...]
     limit: int | None
-    names: tuple[tuple[Name, Query], ...]
+    names: tuple[tuple[Name, QuerySyntax], ...]
     span: Span
     order_span: Span = (0, 0)
     as_of: TimePoint | None = None
 
 
-Body: TypeAlias = SelectQuery | SetQuery | StreamOf | Query
+Body: TypeAlias = SelectQuery | SetQuery | StreamOf | QuerySyntax
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class CreateSyntax:
     if_not_exists: bool
     columns: tuple[ColumnSyntax, ...]
     clauses: dict[str, Any]
-    query: Query | None
+    query: QuerySyntax | None
     span: Span
 
 
@@ -253,11 +253,11 @@ class ExplainSyntax:
 
     level: str
     name: Name | None
-    query: Query | None
+    query: QuerySyntax | None
     span: Span
 
 
-StatementSyntax: TypeAlias = CreateSyntax | DropSyntax | CommandSyntax | ExplainSyntax | Query
+StatementSyntax: TypeAlias = CreateSyntax | DropSyntax | CommandSyntax | ExplainSyntax | QuerySyntax
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from penstock.errors import NotSupportedError, QueryError
 
 
 @dataclass(frozen=True)
-class Source:
+class Script:
     """The text of the whole script."""
 
     script: str
