@@ -8,8 +8,9 @@ batch are shown
 * the seconds of the batch, and of a Spark job of the same shape whose tasks do nothing: launching
   tasks and starting their Python is Spark's own cost, and it is shown apart.
 
-It ends with an error if the driver needs more than a millisecond per shard and batch, or if one of
-the first two figures grows faster than the shards.
+It ends with an error if the driver needs more than a millisecond per shard and batch (judged from
+256 shards on: below that a batch's fixed cost counts), or if one of the first two figures grows
+faster than the shards.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from penstock.catalog import Catalog
 from penstock.cql.binding import statements
 from penstock.errors import InternalError
 from penstock.model import INF, MIN_TIME, Batch, Ends
+from penstock.physical import batch, sending
 from penstock.physical import exchange as exchanges
-from penstock.physical import sending
 from penstock.physical.exchange import COPIES, OWNED, SINGLE, SPREAD, ByKey, Cells, Exchange, Shared
 from penstock.physical.parcels import BEAT, ENDS, ROWS, SOURCE, Parcel
 from penstock.physical.plan import PhysicalPlan
@@ -27,7 +27,7 @@ from penstock.reference import from_intervals
 from penstock.runs.destinations import Destinations
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
-from penstock.testing import LocalEngine, local
+from penstock.testing import LocalEngine
 from tests.comparison import check_relation
 
 WAYS: list[Exchange] = [
@@ -186,7 +186,7 @@ def test_answers_do_not_depend_on_the_number_of_shards(
 def sent(text: str, shards: int, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Counter[int]:
     """Return how many parcels of each kind the stages of a run got."""
     kinds: Counter[int] = Counter()
-    run = local.run_stage
+    run = batch.run_stage
 
     def counted(
         plan: PhysicalPlan, stage: int, shard: int, shards: int, parcels: list[Parcel], *rest: Any
@@ -195,7 +195,7 @@ def sent(text: str, shards: int, monkeypatch: pytest.MonkeyPatch, **given: Any) 
         return run(plan, stage, shard, shards, parcels, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(local, "run_stage", counted)
+        patched.setattr(batch, "run_stage", counted)
         fed(text, shards, 1, **given)
     return kinds
 
