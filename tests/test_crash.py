@@ -115,18 +115,18 @@ def test_missing_and_cut_run_files_are_named_before_anything_is_read(tmp_path: P
         checkpoint.check_files(manifest)
 
 
-def test_whoever_lost_its_turn_cannot_commit(tmp_path: Path) -> None:
+def test_whoever_lost_the_checkpoint_cannot_commit(tmp_path: Path) -> None:
     first, _ = committed(tmp_path)
     (tmp_path / "lock").unlink()  # so the lock keeps nobody out
     second = Checkpoint(str(tmp_path))
     second.lock()
     with pytest.raises(StateError, match=r"was taken by another one \(epoch 2\)"):
         first.commit(Manifest(batch=2))
-    with pytest.raises(StateError, match="turn 2"):
+    with pytest.raises(StateError, match="epoch 2"):
         first.sweep(set(), 2)
     assert first.read(2) is None
     second.commit(Manifest(batch=2))
-    with pytest.raises(StateError, match="must be of an earlier turn than this process's, 1"):
+    with pytest.raises(StateError, match="must be of an earlier epoch than this process's, 1"):
         first.read(2)
     found = second.latest()
     assert found is not None

@@ -100,7 +100,7 @@ def test_a_script_may_begin_with_a_byte_order_mark(tmp_path):
     ("words", "sentence"),
     [
         (["--set", "shard=2"], "there is no setting 'shard'; did you mean 'shards'?"),
-        (["--set", "shards=99999999999999999999"], "'shards' must be at most 10000"),
+        (["--set", "shards=99999999999999999999"], "'shards' must be at most 65536"),
         (["--set", "batch.rows=1" + "0" * 30], "'batch.rows' must be at most"),
         (["--set", "driver.memory=banana"], "'driver.memory' must be of kind memory"),
         (["--set", "driver.memory=0g"], "'driver.memory' must be of kind memory"),

@@ -30,7 +30,8 @@ def aggregate(call: AggregateCall, rows: Sequence[Sequence[Any]]) -> Any:
         case "sum":
             return fit(_sum(values), call.type) if values else None
         case "avg":
-            return double(_sum(values)) / len(values) if values else None  # SUM / COUNT
+            # SUM / COUNT
+            return canonical(double(_sum(values)) / len(values)) if values else None
         case "min" | "max":
             best = values[0] if values else None
             for value in values:
