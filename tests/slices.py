@@ -155,7 +155,7 @@ def run(
         operator = make()
         block = chance.choice((1, 64))
         settings = Settings({"join.buffer": chance.choice(("input", "output"))})
-        operator.open(Context(state, merging=merging, block=block, settings=settings))
+        operator.open(Context(state, node=1, merging=merging, block=block, settings=settings))
         return operator
 
     def send(port: int, message: Message) -> None:

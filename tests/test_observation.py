@@ -92,7 +92,7 @@ def test_what_operators_did_is_seen_also_in_packing() -> None:
     stages = {node.digest: node.stage for node in pipe.plan.nodes}
     assert {stages[digest] for digest in seen.efforts} >= {-1, 0}
     for node in pipe.plan.nodes:
-        if node.operator is None or node.stage < 0:
+        if node.spec is None or node.stage < 0:
             continue
         effort = seen.efforts[node.digest]
         assert effort.seconds > 0

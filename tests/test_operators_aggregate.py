@@ -278,7 +278,7 @@ def test_state_of_a_time_window_stays_small() -> None:
     wanted = calls("min", arg=REAL)
     for start in range(0, 50_000, 5_000):
         operator = AggregateSpec(TYPES, (KEY,), wanted, False).build()
-        operator.open(Context(state))
+        operator.open(Context(state, node=1))
         time = np.arange(start, start + 5_000)
         columns = (
             pa.array(["k"] * 5_000),

@@ -177,7 +177,7 @@ def beat(
     operation = AsofJoinSpec(
         TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, kind, *lags
     ).build()
-    operation.open(Context(State(MemoryStorage())))
+    operation.open(Context(State(MemoryStorage()), node=1))
     listener = slices.Listener()
     for port, rows in enumerate((left, right)):
         list(operation.receive(port, slices.batch_of(rows, TYPES)))
@@ -233,7 +233,7 @@ def stored(lags: tuple, life: int, operator: str = "ge", partner_life: int = INF
         operation = AsofJoinSpec(
             TYPES, TYPES, (KEY,), (KEY,), TIME, TIME, operator, "inner", *lags
         ).build()
-        operation.open(Context(state))
+        operation.open(Context(state, node=1))
         times = np.repeat(np.arange(batch * 100, batch * 100 + 100), 2)
         for port, length in ((1, partner_life), (0, life)):
             columns = (pa.array(["a", "b"] * 100), pa.array(np.zeros(200)), pa.array(times))

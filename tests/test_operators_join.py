@@ -171,7 +171,7 @@ def play(script: Script) -> tuple[Listener, State]:
         made = operator(script)
         merging = Merging(script.merging, 3)
         buffer = Settings({"join.buffer": next(buffers)})
-        made.open(Context(state, merging=merging, block=script.block, settings=buffer))
+        made.open(Context(state, node=1, merging=merging, block=script.block, settings=buffer))
         return made
 
     joined = opened(state)
@@ -296,7 +296,7 @@ def slide(
     for number in range(batches):
         state = State(storage, description)
         joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
-        joined.open(Context(state, **context))
+        joined.open(Context(state, node=1, **context))
         said: list[Message] = []
         start = np.arange(number * rows, (number + 1) * rows)
         for port in (0, 1):
@@ -354,7 +354,7 @@ def test_state_files_shrink(tmp_path) -> None:
     storage = SegmentStorage(str(tmp_path), "join", fsync=False)
     state = State(storage)
     joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
-    joined.open(Context(state))
+    joined.open(Context(state, node=1))
     columns = (pa.array([f"k{i}" for i in range(1000)]), pa.array(range(1000)))
     list(joined.receive(0, Batch.of(columns, np.arange(1000), np.arange(1000) + 10)))
     list(joined.receive(0, Heartbeat(500)))
@@ -365,7 +365,7 @@ def test_state_files_shrink(tmp_path) -> None:
     assert sum(r["rows"] for r in before["runs"]["left"]) == 9
     again = SegmentStorage(str(tmp_path), "join", fsync=False)
     state = State(again, json.loads(json.dumps(before)))
-    joined.open(Context(state))
+    joined.open(Context(state, node=1))
     list(joined.receive(0, Heartbeat(2000)))
     list(joined.receive(1, Heartbeat(2000)))
     joined.close()
@@ -376,7 +376,7 @@ def test_state_files_shrink(tmp_path) -> None:
 def test_rows_that_no_partner_can_reach_are_not_stored() -> None:
     state = State(MemoryStorage())
     joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
-    joined.open(Context(state))
+    joined.open(Context(state, node=1))
     table = Batch.of((pa.array(["a", "b"]), pa.array([1, 2])), [MIN_TIME, MIN_TIME])
     list(joined.receive(1, table))
     list(joined.receive(1, Heartbeat(INF)))
@@ -394,7 +394,7 @@ def test_rows_that_no_partner_can_reach_are_not_stored() -> None:
 def test_table_rows_that_start_later_still_find_the_stream() -> None:
     state = State(MemoryStorage())
     joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
-    joined.open(Context(state))
+    joined.open(Context(state, node=1))
     list(joined.receive(1, Batch.of((pa.array(["a"]), pa.array([1])), [20])))
     list(joined.receive(1, Heartbeat(INF)))
     list(joined.receive(0, Batch.of((pa.array(["a"]), pa.array([5])), [3])))
@@ -405,7 +405,7 @@ def test_table_rows_that_start_later_still_find_the_stream() -> None:
 
 def test_results_of_one_pair_of_holders_share_a_child() -> None:
     joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
-    joined.open(Context(State(MemoryStorage())))
+    joined.open(Context(State(MemoryStorage()), node=1))
     for port in (0, 1):
         columns = (pa.array(["a"] * 3), pa.array([1, 2, 3]))
         list(joined.receive(port, Batch.of(columns, [0, 1, 2], None, [7 + port] * 3)))
@@ -427,7 +427,7 @@ def test_results_of_one_pair_of_holders_share_a_child() -> None:
 def test_a_run_is_dropped_when_the_holder_of_all_its_rows_is_told() -> None:
     state = State(MemoryStorage())
     joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
-    joined.open(Context(state, merging=Merging("never")))
+    joined.open(Context(state, node=1, merging=Merging("never")))
     columns = (pa.array(["a"] * 3), pa.array([1, 2, 3]))
     list(joined.receive(0, Batch.of(columns, [0, 1, 2], None, [7, 7, 7])))
     for time in (5, 9):
@@ -437,13 +437,13 @@ def test_a_run_is_dropped_when_the_holder_of_all_its_rows_is_told() -> None:
         list(joined.receive(1, Heartbeat(time)))
         joined.close()
         assert [len(run) for run in state.runs("left")] == ([3] if time == 5 else [])
-        joined.open(Context(state, merging=Merging("never")))
+        joined.open(Context(state, node=1, merging=Merging("never")))
     assert not state.runs("left.told")
 
 
 def test_a_result_that_is_over_needs_no_holder() -> None:
     joined = JoinSpec(TYPES, TYPES, (KEY,), (KEY,), None).build()
-    joined.open(Context(State(MemoryStorage())))
+    joined.open(Context(State(MemoryStorage()), node=1))
     for port in (0, 1):
         rows = Batch.of((pa.array(["a"]), pa.array([1])), [0], [4], [7 + port])
         list(joined.receive(port, rows))

@@ -237,7 +237,9 @@ def test_a_window_larger_than_the_memory_stays_within_it(
     with SegmentStorage(str(tmp_path), "run", fsync=False) as storage:
         state = State(storage)
         given = Settings({"join.memory": memory})
-        operator.open(Context(state, merging=Merging(strategy, 4), block=4096, settings=given))
+        operator.open(
+            Context(state, node=1, merging=Merging(strategy, 4), block=4096, settings=given)
+        )
         count, parts = _drive(operator, sides, step, None)
         operator.close()
     assert operator.work.most_bytes <= memory, operator.work
@@ -266,7 +268,7 @@ def test_state_survives_in_manifests(kind: type[MergeJoinSpec], tmp_path: Path) 
         with SegmentStorage(str(tmp_path), f"{batch}", fsync=False) as storage:
             state = State(storage, json.loads(json.dumps(described)))
             given = Settings({"join.memory": 1 << 16})
-            operator.open(Context(state, merging=Merging("load", 3), settings=given))
+            operator.open(Context(state, node=1, merging=Merging("load", 3), settings=given))
             last = first + 250
             for port, side in enumerate(sides):
                 for message in (side.slice(first, last), Heartbeat(last if last < rows else INF)):
@@ -275,14 +277,14 @@ def test_state_survives_in_manifests(kind: type[MergeJoinSpec], tmp_path: Path) 
             operator.close()
         described = state.describe()
     whole = kind((TYPES, TYPES), ((X, Y), (X, Y)), Overlap(), None).build()
-    whole.open(Context(State(MemoryStorage())))
+    whole.open(Context(State(MemoryStorage()), node=1))
     assert found == _drive(whole, sides, rows, None)[0] > 0
     assert not described["runs"], "at the end of time nothing is kept"
 
 
 def test_rows_with_holders_are_refused() -> None:
     operator = TemporalMergeJoinSpec((TYPES, TYPES), ((K,), (K,)), Equal()).build()
-    operator.open(Context(State(MemoryStorage())))
+    operator.open(Context(State(MemoryStorage()), node=1))
     row = Batch.of([pa.array([1]), pa.array([1]), pa.array(["a"])], [1], [5], [7])
     with pytest.raises(InternalError, match="without holders"):
         list(operator.receive(0, row))
@@ -303,7 +305,7 @@ def test_expired_rows_are_thrown_away_while_writing(tmp_path: Path) -> None:
     ).build()
     with SegmentStorage(str(tmp_path), "run", fsync=False) as storage:
         state = State(storage)
-        operator.open(Context(state, merging=Merging("maxfanin", 4)))
+        operator.open(Context(state, node=1, merging=Merging("maxfanin", 4)))
         _drive(
             operator,
             sides,

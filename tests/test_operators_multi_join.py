@@ -267,7 +267,7 @@ def stream(
     for number in range(batches):
         state = State(storage, description)
         joined = make()
-        joined.open(Context(state))
+        joined.open(Context(state, node=1))
         said: list[Batch] = []
         for port in range(joined.ports):
             values = rows(number, port)
@@ -358,7 +358,7 @@ def test_rows_that_no_partner_can_reach_are_not_stored():
     """Two tables and a stream: the stream leaves no state."""
     state = State(MemoryStorage())
     joined = MultiJoinSpec([TYPES] * 3, [[own(0)]] * 3, [], [1, 4, 7]).build()
-    joined.open(Context(state))
+    joined.open(Context(state, node=1))
     for port in (1, 2):
         columns = [pa.array(["a", "b"]), pa.array([1, 2]), pa.array([3, 4])]
         list(joined.receive(port, Batch.of(columns, [MIN_TIME, MIN_TIME])))
@@ -377,7 +377,7 @@ def test_the_end_of_time_leaves_no_state():
     script = crowd(row, 3, seed=5)
     state = State(MemoryStorage())
     joined = Restless(MultiJoinSpec(*equal(3).arguments))
-    joined.open(Context(state))
+    joined.open(Context(state, node=1))
     for beat in (10, 20, INF):
         for port, some in enumerate(script.ports):
             due = [Row(r.values, r.start, INF) for r in some if beat - 10 <= r.start < beat]
@@ -404,7 +404,7 @@ def test_a_pair_dies_with_its_holder(reopened):
     """Rows with key a die when holder 7 is told; those with key b live on."""
     state = State(MemoryStorage())
     joined = Keeper(MultiJoinSpec([TYPES] * 3, [[own(0)]] * 3, [], [0, 1, 4, 7]))
-    joined.open(Context(state))
+    joined.open(Context(state, node=1))
 
     def batch(holders: list[int], start: int) -> Batch:
         columns = [pa.array(["a", "b"]), pa.array([1, 2]), pa.array([0, 0])]
@@ -423,7 +423,7 @@ def test_a_pair_dies_with_its_holder(reopened):
         joined.close()
         state = State(state.storage, json.loads(json.dumps(state.describe())))
         joined = Keeper(MultiJoinSpec([TYPES] * 3, [[own(0)]] * 3, [], [0, 1, 4, 7]))
-        joined.open(Context(state))
+        joined.open(Context(state, node=1))
     list(joined.receive(2, batch([0, 9], 12)))
     (rows,) = (m for m in beat(20) if isinstance(m, Batch))
     assert rows.columns[0].to_pylist() == ["b"]

@@ -101,7 +101,7 @@ def run(
     for messages, beat in cuts:
         state = State(storage, json.loads(json.dumps(description)))
         operator = make()
-        operator.open(Context(state, merging=merging, block=7, now=min(now, beat)))
+        operator.open(Context(state, node=1, merging=merging, block=7, now=min(now, beat)))
         for message in [*messages, Heartbeat(beat)]:
             for out in operator.receive(0, message):
                 if isinstance(out, Batch):
@@ -203,7 +203,7 @@ def test_rstream_blocks_and_long_gaps() -> None:
 def test_rstream_of_rows_that_are_valid_since_ever() -> None:
     """Pulses begin with the first finite start."""
     operator = ToStreamSpec(TYPES, "rstream", ((2, 0),)).build()
-    operator.open(Context(State(MemoryStorage())))
+    operator.open(Context(State(MemoryStorage()), node=1))
     list(operator.receive(0, batch_of([(VALUES[0], MIN_TIME, INF, 0)])))
     assert list(operator.receive(0, Heartbeat(-5))) == [Heartbeat(-5)]
     list(operator.receive(0, batch_of([(VALUES[3], 3, INF, 0)])))
@@ -304,7 +304,7 @@ def test_union_remembers_heartbeats() -> None:
 
     def feed(*messages: tuple[int, Message]) -> list[Message]:
         operator = UnionSpec(2).build()
-        operator.open(Context(state))
+        operator.open(Context(state, node=1))
         out = [o for port, message in messages for o in operator.receive(port, message)]
         operator.close()
         return out
@@ -324,7 +324,7 @@ def test_filter_and_project_pass_everything_else() -> None:
         (pa.array([1, 2, 3, 4]), keep), [5, 6, 7, 8], [9, 9, 9, 10], [0, 1, 2, 3], seq=[3, 2, 1, 0]
     )
     operator: Operator = FilterSpec(Column(1, pa.bool_())).build()
-    operator.open(Context(State(MemoryStorage())))
+    operator.open(Context(State(MemoryStorage()), node=1))
     (out,) = operator.receive(0, rows)
     assert isinstance(out, Batch)
     assert out.columns[0].to_pylist() == [1, 4]
@@ -337,7 +337,7 @@ def test_filter_and_project_pass_everything_else() -> None:
     operator = ProjectSpec(
         (Column(1, pa.bool_()), Column(0, pa.int64()), Column(0, pa.int64()))
     ).build()
-    operator.open(Context(State(MemoryStorage())))
+    operator.open(Context(State(MemoryStorage()), node=1))
     (out,) = operator.receive(0, rows)
     assert isinstance(out, Batch)
     assert [c.to_pylist()[3] for c in out.columns] == [True, 4, 4]

@@ -96,7 +96,7 @@ def test_nothing_is_left_of_dead_rows() -> None:
     state = State(storage)
     for beat in (*range(0, 40, 2), 60, 61, INF):
         operator = UnmatchedSpec(TYPES[:1]).build()
-        operator.open(Context(state))
+        operator.open(Context(state, node=1))
         if beat < 40:
             rows = Batch.of([pa.array(["a"]), pa.array([1000 + beat])], [beat - 1], [beat + 9])
             pairs = Batch.of([pa.array([1000 + beat])], [beat - 1], [beat + 5])

@@ -202,10 +202,10 @@ def test_row_window_keeps_little() -> None:
     state = State(storage)
     spec = WindowSpec(rows=100_000)
     told = 0
-    first = Context(State(MemoryStorage())).new_holders(1)[0]
+    first = Context(State(MemoryStorage()), node=1).new_holders(1)[0]
     for i in range(300):
         operator = RowWindowSpec((pa.int64(),), spec).build()
-        operator.open(Context(state))
+        operator.open(Context(state, node=1))
         time = np.arange(i * 1000, (i + 1) * 1000)
         list(operator.receive(0, Batch.of((pa.array(time),), time, seq=time)))
         for out in operator.receive(0, Heartbeat((i + 1) * 1000)):
@@ -278,7 +278,7 @@ def test_session_ends_without_new_rows() -> None:
     """A silent group's session is told when the heartbeat passes its end, not before."""
     spec = WindowSpec(session=5, partition_by=(0,))
     operator = SessionWindowSpec(TYPES, spec).build()
-    operator.open(Context(State(MemoryStorage())))
+    operator.open(Context(State(MemoryStorage()), node=1))
     list(operator.receive(0, batch_of([(1, "a", 0), (3, "a", 1)], [0, 1])))
     rows, beat = list(operator.receive(0, Heartbeat(5)))
     assert isinstance(rows, Batch)
