@@ -126,7 +126,8 @@ def test_a_stream_and_a_table_of_many_files(
     """The driver is forbidden to read a row of the tables, and no row comes to it."""
     from pyspark.sql import DataFrame
 
-    from penstock.spark.pipeline import Pipeline
+    from penstock.physical.batch import Outcome
+    from penstock.spark.batch import BatchRunner
 
     table, stream = write_world(tmp_path)
 
@@ -139,14 +140,14 @@ def test_a_stream_and_a_table_of_many_files(
         monkeypatch.setattr(pq.ParquetFile, name, refuse)
     monkeypatch.setattr(pq, "read_table", refuse)
     collected: list[int] = []
-    reports = Pipeline._reports
+    collect = BatchRunner._collect
 
-    def counted(self: Pipeline, frame: DataFrame) -> list[dict[str, Any]]:
-        found = reports(self, frame)
-        collected.append(sum(len(repr(content)) for content in found))
+    def counted(self: BatchRunner, frame: DataFrame) -> Outcome:
+        found = collect(self, frame)
+        collected.append(len(repr(found)))
         return found
 
-    monkeypatch.setattr(Pipeline, "_reports", counted)
+    monkeypatch.setattr(BatchRunner, "_collect", counted)
     columns = "k BIGINT, label STRING, since BIGINT, until BIGINT"
     script = f"""
         CREATE STREAM s (k BIGINT, t BIGINT) USING replay OPTIONS (path '{tmp_path}/s.parquet')

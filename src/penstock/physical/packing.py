@@ -130,7 +130,8 @@ class Packer:
         if final:
             self.progress = replace(self.progress, final=True)
         beat = self.progress.heartbeat(self._slack)
-        self._parcels += announce(self._name, beat, self.progress.max_time, self._shards)
+        if self.plan.stages:  # otherwise nobody is there to be told
+            self._parcels += announce(self._name, beat, self.progress.max_time, self._shards)
         return self.progress
 
     def parcels(self) -> Iterator[Parcel]:
