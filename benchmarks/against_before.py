@@ -21,8 +21,8 @@ from benchmarks.harness import Measure, console, folder, medians, write_stream
 from benchmarks.jobs import Job, running
 
 ROOT = Path(__file__).parent.parent
-BEFORE = "35dd49a655"
-"""The last commit before lifetimes had two methods."""
+BEFORE = os.environ.get("PENSTOCK_BEFORE", "35dd49a655")
+"""The commit to compare with: the last one before lifetimes had two methods, unless told."""
 MOST = 1.05
 
 
