@@ -40,16 +40,19 @@ def schema(text: str) -> Schema:
 
 
 def test_parquet_files_are_cut_into_parts_of_row_groups(tmp_path: Path) -> None:
-    from penstock.spark import tables
+    from penstock.sources import tables
+    from penstock.sources.table_formats import table_format
+    from penstock.spark.tables import _dealt
 
     table = pa.table({"X": np.arange(3_000_000), "y": np.arange(3_000_000) % 7})
     for number, rows in enumerate((3_000_000, 0, 10)):
         pq.write_table(table.slice(0, rows), tmp_path / f"{number}.parquet", row_group_size=400_000)
     (tmp_path / "_SUCCESS").touch()
     definition = TableDef("t", schema("x BIGINT, y INT"), "parquet", {"PATH": str(tmp_path)})
-    files = tables._local_parquet(definition)
+    files = tables.local_files(str(tmp_path))
     assert files == [str(tmp_path / f"{n}.parquet") for n in range(3)]
     parts = tables.parts_of(definition, files)
+    assert table_format(definition).parts(definition) == parts
     assert [(Path(p.path).name, len(p.groups), p.first) for p in parts] == [
         ("0.parquet", 3, 0),
         ("0.parquet", 3, 1_200_000),
@@ -61,13 +64,13 @@ def test_parquet_files_are_cut_into_parts_of_row_groups(tmp_path: Path) -> None:
     read = pa.concat_tables(chunks)
     assert read["x"].to_pylist() == list(range(1_200_000, 2_400_000))
     assert read["y"].null_count == 1_200_000  # nobody needs it
-    assert tables._dealt(parts, 2) == [parts[:2], parts[2:]]
-    assert tables._dealt([], 2) == []
+    assert _dealt(parts, 2) == [parts[:2], parts[2:]]
+    assert _dealt([], 2) == []
     narrow = TableDef("t", schema("x TINYINT"), "parquet", {"path": str(tmp_path)})
     with pytest.raises(DataError, match=r"'x' of table t must be TINYINT, got 128 in row 129 of"):
         list(tables.read_part(narrow, parts[0], [0]))
     (tmp_path / "inner").mkdir()
-    assert tables._local_parquet(definition) is None  # folders in it are Spark's
+    assert table_format(definition).parts(definition) is None  # folders in it are Spark's
     (tmp_path / "bad.parquet").write_text("no")
     with pytest.raises(DataError, match=r"bad.parquet' of table t must be a Parquet file"):
         tables.parts_of(definition, [str(tmp_path / "bad.parquet")])
