@@ -89,14 +89,14 @@ def measure(spark: SparkSession, shards: int, batches: int) -> Cost:
         with Session(spark, settings=settings, autostart=False) as session:
             session.callback("seen", lambda batch, rows: None)
             session.sql(script(base))
-            metrics = session.pipeline.metrics
-            noted, note = metrics.batch, marks.append
+            admission, note = session.pipeline.admission, marks.append
+            noted = admission.note
 
-            def batch(*given: Any) -> None:
+            def batch(*given: Any) -> None:  # this is called at the end of every batch
                 noted(*given)
                 note((time.perf_counter(), time.process_time(), len(functions)))
 
-            metrics.batch = batch  # type: ignore[method-assign]
+            admission.note = batch  # type: ignore[method-assign]
             session.start()
             session.await_idle()
             session.stop()
