@@ -55,6 +55,7 @@ from penstock.reference import (
 )
 from penstock.reference.expressions import canonical
 from penstock.testing import run_local
+from penstock.timing import TimeRules
 from tests.configs import Hostile, cuts_of, shuffled
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,7 +89,7 @@ class Golden:
 
     @property
     def slack(self) -> int:
-        return max((s.slack for s in self.catalog.streams.values()), default=0)
+        return max((s.timing.slack for s in self.catalog.streams.values()), default=0)
 
     def inputs(self) -> Inputs:
         """What the oracle sees: late elements removed."""
@@ -139,7 +140,8 @@ def _read_rows(golden: Golden, match: re.Match, at: int) -> int:
     rows = [_parse_row(line, schema.types) for line in golden.lines[at:end]]
     if kind == "stream":
         last = len(schema) - 1
-        golden.catalog.add(StreamDef(name, schema, "memory", {}, last, int(slack or 0)))
+        timing = TimeRules(slack=int(slack or 0))
+        golden.catalog.add(StreamDef(name, schema, "memory", {}, last, timing))
         golden.streams[name] = [(row, row[-1]) for row in rows]
     else:
         place = {column: i for i, column in enumerate(schema.names)}

@@ -39,7 +39,7 @@ def delivered(
     )
     beats = []
     for _ in feed_by_batch(engine, data, draw):
-        beats.append(min((p.heartbeat(data.slack) for p in engine.progress.values()), default=INF))
+        beats.append(min((p.heartbeat for p in engine.progress.values()), default=INF))
     return engine.results, beats
 
 

@@ -120,7 +120,11 @@ def test_create_stream_with_every_clause():
         "header": "true",
         "max.rows": "-1",
     }
-    assert (definition.time, definition.slack, definition.idle_after) == (3, 5 * SECOND, 90.0)
+    assert (definition.time, definition.timing.slack, definition.timing.idle_after) == (
+        3,
+        5 * SECOND,
+        90.0,
+    )
     assert (definition.deadletter, definition.late) == ("bad", "tardy")
     assert expr_text(definition.priority) == "CASE WHEN celsius > 90.0 THEN 10 ELSE 0 END"
     assert definition.sql == masked_script(text.strip())
@@ -129,7 +133,7 @@ def test_create_stream_with_every_clause():
 def test_clauses_come_in_any_order_and_have_defaults():
     text = "CREATE STREAM s (t BIGINT) ON ERROR FAIL SLACK 3 TIMESTAMP BY T USING replay"
     definition = one(text, Catalog()).definition
-    assert (definition.time, definition.slack, definition.idle_after) == (0, 3, None)
+    assert (definition.time, definition.timing.slack, definition.timing.idle_after) == (0, 3, None)
     assert (definition.priority, definition.deadletter, definition.late) == (None, None, None)
     assert definition.options == {}
 
@@ -152,7 +156,7 @@ def test_clauses_come_in_any_order_and_have_defaults():
 )
 def test_durations(slack: str, chronons: int):
     text = f"CREATE STREAM s (t TIMESTAMP) USING replay TIMESTAMP BY t SLACK {slack}"
-    assert one(text, Catalog()).definition.slack == chronons
+    assert one(text, Catalog()).definition.timing.slack == chronons
 
 
 def test_create_table_with_validity():

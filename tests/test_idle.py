@@ -4,55 +4,93 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from penstock import algebra
 from penstock.model import INF, MIN_TIME
-from penstock.physical.packing import Packer, Progress
+from penstock.physical.packing import Packer
 from penstock.physical.plan import PhysicalPlan
-from penstock.physical.stage import source_beats
+from penstock.physical.progress import Decision, Partition, Progress, Timeline, reported
 from penstock.reference import Inputs
 from penstock.session import Session
 from penstock.settings import Settings
+from penstock.timing import TimeRules
 from tests.clock import Clock
 from tests.comparison import check_answer, interval_rows
 
 
+def streams(floors: dict[str, int], idle: set[str], group: bool = True) -> Timeline:
+    """Streams that have given heartbeats; those that are idle become so in the next batch."""
+    progress = {
+        name: Progress(
+            {"": Partition(floor=floor, max_time=floor)} if floor > MIN_TIME else {},
+            floor=floor,
+            final=floor == INF,
+        )
+        for name, floor in floors.items()
+    }
+    parts = {name: frozenset(progress[name].partitions or (None,)) for name in idle}
+    decisions = {name: Decision(idle=some) for name, some in parts.items()}
+    rules = dict.fromkeys(floors, TimeRules(slack=5))
+    groups = (frozenset(floors),) if group else tuple(frozenset({name}) for name in floors)
+    return Timeline(progress, rules, decisions, groups)
+
+
+def came(timeline: Timeline, **times: int) -> dict[str, int]:
+    """Let a row come of some streams; return all heartbeats."""
+    reports = []
+    for name, time in times.items():
+        rules = timeline.rules[name]
+        part = timeline.of(name).partition("").judged(np.array([time]), rules)[1]
+        reports.append(reported(name, {"": part}))
+    return {name: found.heartbeat for name, found in timeline.after(reports).items()}
+
+
 def test_a_silent_stream_takes_the_heartbeat_of_the_others() -> None:
     before = {"busy": 10, "busier": 30, "quiet": 3, "never": MIN_TIME}
-    idle = frozenset({"quiet", "never"})
-    assert source_beats(before, {"busy": 20}, idle) == {
-        "busy": 20,
-        "busier": 30,
-        "quiet": 20,
-        "never": 20,
-    }
-    woken = source_beats(before, {"busy": 20, "quiet": 5}, idle)
-    assert (woken["quiet"], woken["never"]) == (5, 5)
+    silent = streams(before, {"quiet", "never"})
+    assert came(silent, busy=25) == {"busy": 20, "busier": 30, "quiet": 20, "never": 20}
+    assert came(silent, busy=25, quiet=9) == {"busy": 20, "busier": 30, "quiet": 4, "never": 4}
+
+
+def test_streams_that_meet_in_no_query_say_nothing_about_one_another() -> None:
+    apart = streams({"busy": 1_000_000, "quiet": 3}, {"quiet"}, group=False)
+    assert came(apart, busy=2_000_000) == {"busy": 1_999_995, "quiet": 4}
 
 
 def test_nothing_is_passed_where_nothing_was_heard() -> None:
     before = {"a": MIN_TIME, "b": MIN_TIME, "ended": INF}
-    assert source_beats(before, {}, frozenset({"a", "b"})) == before
+    assert came(streams(before, {"a", "b"})) == before
+
+
+def test_a_stream_that_is_silent_alone_closes_its_last_instant() -> None:
+    assert came(streams({"quiet": 7}, {"quiet"})) == {"quiet": 8}
+
+
+def test_where_all_are_silent_none_holds_the_others_back() -> None:
+    assert came(streams({"ahead": 100, "behind": 50}, {"ahead", "behind"})) == {
+        "ahead": 101,
+        "behind": 101,
+    }
 
 
 def test_a_heartbeat_that_was_passed_never_goes_back() -> None:
-    beats = source_beats({"busy": 10, "quiet": 40}, {}, frozenset({"quiet"}))
-    assert beats["quiet"] == 40
+    assert came(streams({"busy": 10, "quiet": 40}, {"quiet"}))["quiet"] == 41
 
 
 def test_rows_below_the_passed_heartbeat_are_late() -> None:
     nothing = PhysicalPlan((), (), ())
     passed = Progress(floor=10)  # it never had a row
-    assert passed.heartbeat(5) == 10
-    packer = Packer(nothing, "s", 0, 5, passed, Settings(), 1)
+    packer = Packer(nothing, "s", 0, TimeRules(slack=5), passed, Settings(), 1)
     late = packer.add(pa.table({"t": [9, 10, 12, 8, 9]}))
     assert late.column("t").to_pylist() == [9, 8, 9]
-    assert (packer.progress.accepted, packer.progress.late) == (2, 3)
-    assert packer.progress.heartbeat(5) == 10
+    found = packer.appear()
+    assert (found.accepted, found.late) == (2, 3)
+    assert found.heartbeat(TimeRules(slack=5)) == 10
     assert packer.add(pa.table({"t": [20, 14, 15]})).column("t").to_pylist() == [14]
-    assert packer.progress.heartbeat(5) == 15
+    assert packer.appear().heartbeat(TimeRules(slack=5)) == 15
 
 
 @pytest.mark.spark

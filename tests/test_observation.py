@@ -12,13 +12,14 @@ from penstock.cql import bind_query
 from penstock.model import INF, MIN_TIME
 from penstock.physical.batch import Arrivals, Outcome, run_batch
 from penstock.physical.observation import Observation, Observer, StreamState
-from penstock.physical.packing import Progress
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
+from penstock.physical.progress import Progress, Timeline
 from penstock.runs.manifest import Manifest
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Settings
 from penstock.testing import to_table
+from penstock.timing import TimeRules
 
 SLACK = 2
 
@@ -40,18 +41,21 @@ class Pipe:
         self.shards = shards
         self.manifest = Manifest(shards=shards, states=[{} for _ in range(shards)])
         self.observer = Observer(self.manifest)
-        self.observer.open({"s": SLACK})
         self.storage = MemoryStorage()
 
     def batch(self, *rows: tuple[str, int, int], final: bool = False) -> Observation:
         progress = Progress.of(self.manifest.progress.get("s"))
         table = to_table(self.stream.schema, rows)
-        arrivals = {"s": Arrivals(table, 2, SLACK, progress, final=final)}
-        outcome, _ = run_batch(self.plan, arrivals, self.manifest.states, self.storage, Settings())
+        arrivals = {"s": Arrivals([("", table)], 2, final=final)}
+        timeline = Timeline({"s": progress}, {"s": TimeRules(SLACK)})
+        outcome, _ = run_batch(
+            self.plan, arrivals, timeline, self.manifest.states, self.storage, Settings()
+        )
+        after = timeline.after(outcome.told)
         self.manifest = Manifest(
             batch=self.manifest.batch + 1,
             shards=self.shards,
-            progress=outcome.progress,
+            progress={name: found.describe() for name, found in after.items()},
             states=outcome.states,
             results=outcome.results,
         )
@@ -120,7 +124,7 @@ def test_reports_come_in_any_order(order: int) -> None:
     assert (found.seconds, found.rows_in, found.rows_out) == (0.75, 2, 2)
     assert (found.bytes_out, found.queued) == (4, 9)
     assert outcome.fed == {"x": {0: 2, 1: 2}}
-    assert outcome.progress == {}
+    assert outcome.told == []
 
 
 def test_a_stream_that_has_brought_nothing_has_no_time() -> None:

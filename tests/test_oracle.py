@@ -230,7 +230,7 @@ def test_each_batch_is_final_and_complete(plan, data, source, shards):
         before = snapshot
     seen, beat = 0, MIN_TIME
     for _ in feed_by_batch(engine, data, source.draw):
-        now = min((p.heartbeat(data.slack) for p in engine.progress.values()), default=INF)
+        now = min((p.heartbeat for p in engine.progress.values()), default=INF)
         fresh = [(tuple(map(canonical, v)), t) for v, t, _ in engine.answers["q"][seen:]]
         expected = Counter((v, t) for v, t in changes if beat <= t < now)
         assert Counter(fresh) == expected

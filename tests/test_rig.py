@@ -331,12 +331,12 @@ def test_a_setting_that_changes_the_answer_is_found(
     rig.feed("s", [("a", 1), ("a", 2), ("a", 3)])
     rig.feed("s", [("a", 9)])
     rig.assert_oracle()
-    honest = LocalEngine.batch
+    honest = LocalEngine.batch_of
 
     def forgetful(engine: LocalEngine, rows: Any, *rest: Any) -> None:
         honest(engine, {} if broken(engine) else rows, *rest)
 
-    monkeypatch.setattr(LocalEngine, "batch", forgetful)
+    monkeypatch.setattr(LocalEngine, "batch_of", forgetful)
     with pytest.raises(AssertionError, match=label):
         rig.under_all_settings()
 

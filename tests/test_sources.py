@@ -224,7 +224,7 @@ def test_every_line_is_a_row_or_rejected_however_it_is_cut(
 
     def read(limit: int) -> tuple[list[Any], list[Any]]:
         kept, lost = [], []
-        for _, path, first, last, ordinal, shift, _ in walk(ReplayFiles(definition), limit):
+        for _, path, first, last, ordinal, shift, *_ in walk(ReplayFiles(definition), limit):
             for part in read_slice(definition, path, first, last, shift=shift):
                 seq = (part.positions + ordinal).tolist()
                 kept += list(zip(seq, part.table.to_pylist(), strict=True))
@@ -342,7 +342,7 @@ def read_all(
     definition: StreamDef, descriptors: Iterable[tuple[Any, ...]]
 ) -> list[tuple[int, ...]]:
     result = []
-    for _, path, first, last, ordinal, shift, _ in descriptors:
+    for _, path, first, last, ordinal, shift, *_ in descriptors:
         for part in read_slice(definition, path, first, last, shift=shift):
             times = part.table.column(definition.time).to_pylist()
             values = part.table.column(0).to_pylist()
@@ -359,7 +359,7 @@ def test_files_of_a_folder_are_cut_anywhere(tmp_path: Path, rows: int) -> None:
     definition = stream(NUMBERS, path=tmp_path)
     found = walk(ReplayFiles(definition), rows)
     assert read_all(definition, found) == [(n, 10 * n, n) for n in range(17)]
-    assert [d[-1] for d in found] == [False] * (len(found) - 1) + [True]
+    assert [d.final for d in found] == [False] * (len(found) - 1) + [True]
 
 
 @pytest.mark.parametrize("rows", [1, 4, 100])
@@ -373,10 +373,10 @@ def test_a_loop_shifts_time_by_its_period(tmp_path: Path, rows: int) -> None:
 @pytest.mark.parametrize("loop", ["false", "true"])
 def test_an_empty_source_ends_with_one_empty_slice(tmp_path: Path, loop: str) -> None:
     definition = stream(NUMBERS, path=numbers(tmp_path / "a.csv", 0, 0), loop=loop)
-    assert [d[2:] for d in walk(ReplayFiles(definition), 10)] == [(0, 0, 0, 0, True)]
+    assert [d[2:7] for d in walk(ReplayFiles(definition), 10)] == [(0, 0, 0, 0, True)]
     (tmp_path / "empty").mkdir()
     nothing = stream(NUMBERS, path=tmp_path / "empty")
-    assert [d[2:] for d in walk(ReplayFiles(nothing), 10)] == [(0, 0, 0, 0, True)]
+    assert [d[2:7] for d in walk(ReplayFiles(nothing), 10)] == [(0, 0, 0, 0, True)]
 
 
 def test_positions_survive_json_and_changed_files_stop(tmp_path: Path) -> None:
@@ -444,7 +444,7 @@ def test_pushed_rows_come_back_in_order(tmp_path: Path) -> None:
     found = [*files.slices("s", SpoolPosition(), first), *files.slices("s", first, last)]
     assert [row[0] for row in read_all(definition, found)] == [1, 2, 3, 4]
     assert [row[2] for row in read_all(definition, found)] == [0, 1, 2, 3]
-    assert [d[-1] for d in found] == [False, False, True]
+    assert [d.final for d in found] == [False, False, True]
     with pytest.raises(DataError, match="finished"):
         spool.push([(5, datetime(2024, 1, 5))])
 

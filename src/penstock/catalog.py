@@ -16,15 +16,16 @@ from penstock.expr.nodes import Expr
 from penstock.masking import hide, hide_options
 from penstock.model import Schema
 from penstock.options import Secret, refers
+from penstock.timing import TimeRules
 
 
 @dataclass(frozen=True)
 class StreamDef:
     """``CREATE STREAM``: ``time`` is the position of the TIMESTAMP BY column.
 
-    ``slack`` in chronons, ``idle_after`` in seconds of wall-clock time.  ``deadletter`` names the
-    sink of rows that do not parse (``ON ERROR DEADLETTER sink``; None: fail), ``late`` that of late
-    rows (``LATE INTO sink``; None: counted only).
+    ``timing`` is what it says about time.  ``deadletter`` names the sink of rows that do not parse
+    (``ON ERROR DEADLETTER sink``; None: fail), ``late`` that of late rows (``LATE INTO sink``;
+    None: counted only).
     """
 
     name: str
@@ -32,8 +33,7 @@ class StreamDef:
     format: str
     options: Mapping[str, str] = field(repr=False)
     time: int
-    slack: int = 0
-    idle_after: float | None = None
+    timing: TimeRules = field(default_factory=TimeRules)
     priority: Expr | None = None
     deadletter: str | None = None
     late: str | None = None

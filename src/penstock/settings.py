@@ -73,6 +73,13 @@ class Settings:
     trigger = Setting(
         "trigger", 0.1, "seconds", "Shortest time between the starts of two micro-batches."
     )
+    heartbeat_every = Setting(
+        "heartbeat.every",
+        1.0,
+        "seconds",
+        "How often a stream with HEARTBEAT FROM CLOCK looks at the clock while no rows come and "
+        "none are known to wait for it; each look that moves time is a micro-batch.",
+    )
     batch_rows = Setting(
         "batch.rows",
         1_000_000,

@@ -24,6 +24,7 @@ from penstock.expr.types import NULL, TYPES
 from penstock.masking import shown_option
 from penstock.model import Field, Schema
 from penstock.options import Secret
+from penstock.timing import Punctuation, TimeRules
 from penstock.windows import WindowSpec
 
 _CLASSES: dict[str, Any] = {
@@ -42,6 +43,8 @@ _CLASSES: dict[str, Any] = {
         Field,
         Schema,
         WindowSpec,
+        TimeRules,
+        Punctuation,
         StreamDef,
         TableDef,
         ViewDef,

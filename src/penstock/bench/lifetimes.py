@@ -38,8 +38,8 @@ from penstock.model import INF, Batch
 from penstock.operators import aggregate
 from penstock.physical.batch import Arrivals, Outcome, pack_streams, run_stages
 from penstock.physical.fragment import Effort
-from penstock.physical.packing import Progress
 from penstock.physical.planner import Query, plan
+from penstock.physical.progress import Progress, Timeline
 from penstock.runs import value_counts
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.state import MemoryStorage
@@ -124,18 +124,21 @@ class Engine:
     def batch(self, first: int, last: int, final: bool = False) -> float:
         """Run one micro-batch of elements; return its seconds."""
         arrivals = {
-            name: Arrivals(elements(name, first, last), 0, progress=come, final=final)
-            for name, come in self._progress.items()
+            name: Arrivals([("", elements(name, first, last))], 0, final=final)
+            for name in self.streams
         }
-        packed = pack_streams(self.plan, arrivals, self.config, 1)
+        timeline = Timeline(self._progress, groups=self.plan.stream_groups)
+        packed = pack_streams(self.plan, arrivals, timeline, self.config, 1)
         began = time.process_time()
         reports = run_stages(
-            self.plan, packed.parcels, arrivals, [self._states], self._storage, self.config
+            self.plan, packed.parcels, timeline, [self._states], self._storage, self.config
         )
         seconds = time.process_time() - began
         # selections that go below a window by time have moved into packing
         moved = Outcome.of(packed.reports, 1).efforts.values()
-        self._take(Outcome.of([*packed.reports, *reports], 1))
+        outcome = Outcome.of([*packed.reports, *reports], 1)
+        self._progress = timeline.after(outcome.told)
+        self._take(outcome)
         self._forget()
         return seconds + sum(effort.seconds for effort in moved)
 
@@ -150,7 +153,6 @@ class Engine:
         )
 
     def _take(self, outcome: Outcome) -> None:
-        self._progress |= {name: Progress.of(told) for name, told in outcome.progress.items()}
         self._states |= outcome.states[0]
         labels = {n.digest: n.label for n in self.plan.nodes if n.stage >= 0}
         for digest, label in labels.items():

@@ -38,6 +38,7 @@ from penstock.expr.frames import EVERYTHING, ORDINALS, Frame, OverCall
 from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
 from penstock.expr.types import DATE, type_name
 from penstock.model import INF, TIMESTAMP
+from penstock.timing import TimeRules
 from penstock.windows import WindowSpec
 
 _INFIX: dict[str, tuple[str, int]] = {
@@ -197,6 +198,23 @@ def duration_text(value: int, stamps: bool) -> str:
     unit, size = next((u, s) for u, s in _UNITS if value % s == 0)
     count = value // size
     return f"{count} {unit}{'' if count == 1 else 'S'}"
+
+
+def timing_texts(rules: TimeRules, names: Sequence[str], stamps: bool) -> dict[str, str]:
+    """Return what a stream says about time, clause by clause."""
+    found = {"SLACK": duration_text(rules.slack, stamps)}
+    if rules.keeping is not None:
+        found["SLACK"] = f"AUTO KEEPING {rules.keeping * 100:.6g} %"
+    if rules.clock_lag is not None:
+        found["HEARTBEAT FROM CLOCK LAG"] = duration_text(rules.clock_lag, stamps)
+    if rules.idle_after is not None:
+        found["IDLE AFTER"] = duration_text(round(rules.idle_after * 1_000_000), stamps=True)
+    if rules.step is not None:
+        found["STEP"] = duration_text(rules.step, stamps)
+    for punctuation in rules.punctuations:
+        time = "" if punctuation.time is None else f" TIME {expr_text(punctuation.time, names)}"
+        found["PUNCTUATION WHEN"] = expr_text(punctuation.condition, names) + time
+    return found
 
 
 def window_text(spec: WindowSpec, names: Sequence[str], stamps: bool) -> str:

@@ -8,22 +8,24 @@ reports of both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.model import MIN_TIME
 from penstock.physical.fragment import Effort
-from penstock.physical.packing import Packer, Progress
+from penstock.physical.key_loads import added
+from penstock.physical.packing import Packer
 from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.progress import Timeline
 from penstock.physical.reports import read_report
 from penstock.physical.sending import check_step
 from penstock.physical.split_routes import Route
 from penstock.physical.stage import run_stage
 from penstock.runs.state import Storage
 from penstock.settings import Settings
+from penstock.timing import TimeRules
 
 Report = Mapping[str, Any]
 """What one task tells the driver."""
@@ -31,17 +33,16 @@ Report = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What one stream brings in a batch: rows, in order of arrival, and which column is their time.
+    """What one stream brings in a batch, and which column is the time of its rows.
 
-    ``progress`` is how far it had come.  ``floor`` is a heartbeat that holds after the batch,
-    ``final``: nothing comes any more.
+    ``parts`` are rows of source partitions, in order of arrival; a partition is named by its
+    number, or is the only one, "".  ``ended`` are those of which nothing follows, ``final``:
+    nothing follows at all.
     """
 
-    rows: pa.Table
+    parts: Sequence[tuple[str, pa.Table]]
     time: int
-    slack: int = 0
-    progress: Progress = field(default_factory=Progress)
-    floor: int = MIN_TIME
+    ended: frozenset[str] = frozenset()
     final: bool = False
 
 
@@ -50,18 +51,19 @@ class Outcome:
     """What the tasks of a batch report, put together.
 
     ``states`` are those of each shard, by digest; ``results`` describe rows of answers, and
-    ``rejects`` rows that were set aside.  By stream there are ``progress``, ``inputs`` (the
-    fingerprint of what came), ``reached`` (file and place of the last row); by table ``contents``
-    (the fingerprint of each part).  ``counted`` are samples of keys by channel, ``efforts`` what
-    each operator did, by digest, ``fed`` rows that keys spread, by shard.
+    ``rejects`` rows that were set aside.  ``told`` is what packing reports of the streams'
+    partitions.  By stream there are ``inputs`` (the fingerprint of what came), ``reached`` (the
+    place of the last row of each file); by table ``contents`` (the fingerprint of each part).
+    ``counted`` are samples of keys by channel, ``efforts`` what each operator did, by digest,
+    ``fed`` rows that keys spread, by shard.
     """
 
     states: list[dict[str, Any]]
     results: list[dict[str, Any]] = field(default_factory=list)
     rejects: list[dict[str, Any]] = field(default_factory=list)
-    progress: dict[str, dict[str, Any]] = field(default_factory=dict)
+    told: list[Report] = field(default_factory=list)
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    reached: dict[str, tuple[str, int]] = field(default_factory=dict)
+    reached: dict[str, dict[str, int]] = field(default_factory=dict)
     contents: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     counted: dict[int, dict[str, Any]] = field(default_factory=dict)
     efforts: dict[str, Effort] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class Outcome:
                 case "shard":
                     outcome._take_shard(content)
                 case "fingerprint":
-                    outcome.inputs[content["stream"]] = content["input"]
+                    outcome._take_input(content["stream"], content["input"])
                 case "table":
                     outcome.contents.setdefault(content["table"], []).append(content["input"])
             for digest, told in content.get("efforts", {}).items():
@@ -90,14 +92,22 @@ class Outcome:
 
     def _take_source(self, content: Report) -> None:
         name = content["stream"]
-        self.progress[name] = content["progress"]
-        self.counted |= {int(channel): found for channel, found in content["counted"].items()}
+        self.told.append(content)
+        for channel, found in content["counted"].items():
+            known = self.counted.get(int(channel))
+            self.counted[int(channel)] = found if known is None else added(known, found)
         self.rejects += content.get("rejects", ())
         if "input" in content:
-            self.inputs[name] = content["input"]
-        if content.get("reached") is not None:
-            path, place = content["reached"]
-            self.reached[name] = path, place
+            self._take_input(name, content["input"])
+        self.reached.setdefault(name, {}).update(content.get("reached", {}))
+
+    def _take_input(self, stream: str, found: Mapping[str, Any]) -> None:
+        """Add the fingerprint that one task took of a stream's rows."""
+        known = self.inputs.get(stream)
+        self.inputs[stream] = dict(found)
+        if known is not None:
+            rows, total = known["rows"] + found["rows"], known["sum"] + found["sum"]
+            self.inputs[stream] |= {"rows": rows, "sum": total % 2**64}
 
     def _take_shard(self, content: Report) -> None:
         self.states[content["shard"]] |= content["states"]
@@ -119,6 +129,7 @@ class Packed:
 def pack_streams(
     plan: PhysicalPlan,
     arrivals: Mapping[str, Arrivals],
+    timeline: Timeline,
     config: Settings,
     shards: int,
     routes: Mapping[int, Route] | None = None,
@@ -126,11 +137,17 @@ def pack_streams(
     """Pack the rows of streams; ``routes`` say where keys are split that are hot."""
     packed = Packed()
     for name, came in arrivals.items():
-        packer = Packer(plan, name, came.time, came.slack, came.progress, config, shards, routes)
-        packed.late[name] = packer.add(came.rows)
-        floor = max(packer.progress.floor, came.floor)
-        packer.progress = replace(packer.progress, floor=floor)
-        packer.finish(came.final or packer.progress.final)
+        rules, before = timeline.rules.get(name, TimeRules()), timeline.of(name)
+        packer = Packer(plan, name, came.time, rules, before, config, shards, routes)
+        late = []
+        for partition, rows in came.parts:
+            packer.appear(partition, int(partition) if partition.isdecimal() else None)
+            late.append(packer.add(rows, partition=partition))
+        for partition in came.ended:
+            packer.end(partition)
+        if late:
+            packed.late[name] = pa.concat_tables(late)
+        packer.finish(came.final)
         packed.parcels += packer.parcels()
         packed.reports.append(packer.report())
     return packed
@@ -139,14 +156,12 @@ def pack_streams(
 def run_stages(
     plan: PhysicalPlan,
     parcels: Sequence[Parcel],
-    arrivals: Mapping[str, Arrivals],
+    timeline: Timeline,
     states: Sequence[Mapping[str, Any]],
     storage: Storage,
     config: Settings,
 ) -> Iterator[Report]:
     """Run all stages in every shard, of which there are as many as states; yield the reports."""
-    beats = {name: came.progress.heartbeat(came.slack) for name, came in arrivals.items()}
-    times = {name: came.progress.max_time for name, came in arrivals.items()}
     shards = len(states)
     for stage in range(plan.stages):
         mine: list[list[Parcel]] = [[] for _ in range(shards)]
@@ -156,16 +171,16 @@ def run_stages(
             sent
             for shard in range(shards)
             for sent in run_stage(
-                plan, stage, shard, shards, mine[shard], states[shard], storage, config, beats,
-                frozenset(), times,
+                plan, stage, shard, shards, mine[shard], states[shard], storage, config, timeline
             )
-        ]  # fmt: skip
+        ]
     return map(read_report, parcels)
 
 
 def run_batch(
     plan: PhysicalPlan,
     arrivals: Mapping[str, Arrivals],
+    timeline: Timeline,
     states: Sequence[Mapping[str, Any]],
     storage: Storage,
     config: Settings,
@@ -176,7 +191,7 @@ def run_batch(
 
     ``tables`` are the packed rows of static tables that queries need which begin with it.
     """
-    packed = pack_streams(plan, arrivals, config, len(states), routes)
+    packed = pack_streams(plan, arrivals, timeline, config, len(states), routes)
     parcels = [*tables, *packed.parcels]
-    reports = run_stages(plan, parcels, arrivals, states, storage, config)
+    reports = run_stages(plan, parcels, timeline, states, storage, config)
     return Outcome.of([*packed.reports, *reports], len(states)), packed.late

@@ -75,6 +75,15 @@ class Sample:
         return {"rows": self._rows, "keys": [[key, round(count, 1)] for key, count in told]}
 
 
+def added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what two tasks tell of a channel as if one had told it."""
+    counts: dict[int, float] = {}
+    for key, count in (*one["keys"], *other["keys"]):
+        counts[key] = counts.get(key, 0.0) + count
+    most = sorted(counts.items(), key=lambda item: -item[1])[:_TOLD]
+    return {"rows": one["rows"] + other["rows"], "keys": [list(told) for told in most]}
+
+
 @dataclass
 class _Counts:
     """Rows of one side of a pair, and of its frequent keys; the past counts less and less."""

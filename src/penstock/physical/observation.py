@@ -9,15 +9,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.model import INF, MIN_TIME
 from penstock.physical.batch import Outcome
 from penstock.physical.fragment import Effort
 from penstock.physical.key_splits import SplitKeys, split_keys
-from penstock.physical.packing import Progress
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.progress import Progress
 from penstock.runs.manifest import Manifest
 
 _FORGETTING = 0.9
@@ -78,7 +78,7 @@ class Observation:
     ``efforts`` are what each operator did in it, by digest, and ``totals`` what it did since the
     pipeline was opened, as are ``batches``, ``rows_in`` and, by query, ``rows_out``.  Rates are
     rows per second over the last batches, which ended at ``ended_at`` of the monotonic clock.
-    ``reached`` are file and place of the last row that was read, by stream.
+    ``reached`` are the files in which the last batch of a stream ended, each with the place.
     """
 
     manifest: Manifest
@@ -94,7 +94,7 @@ class Observation:
     rates_out: Mapping[str, float] = field(default_factory=dict)
     hot_shards: tuple[HotShard, ...] = ()
     split_keys: tuple[SplitKeys, ...] = ()
-    reached: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    reached: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ended_at: tuple[float, ...] = ()
 
     @property
@@ -147,16 +147,9 @@ class Observer:
     """Makes the `Observation` of each batch, and adds up what is since the pipeline was opened."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self._slacks: Mapping[str, int] = {}
         self._fed: dict[str, dict[int, float]] = {}
         self._recent: deque[tuple[float, int, dict[str, int]]] = deque(maxlen=_RECENT)
         self.newest = Observation(manifest, streams=self._streams(manifest, {}))
-
-    def open(self, slacks: Mapping[str, int]) -> None:
-        """Learn the slack of streams, on which their heartbeats depend."""
-        self._slacks = dict(slacks)
-        seen = self.newest
-        self.newest = replace(seen, streams=self._streams(seen.manifest, seen.streams))
 
     def observe(
         self, manifest: Manifest, plan: PhysicalPlan, outcome: Outcome, seconds: float
@@ -199,14 +192,14 @@ class Observer:
         found = {}
         for name, described in manifest.progress.items():
             progress = Progress.of(described)
-            rows = progress.accepted + progress.late + progress.rejected
+            rows = progress.rows
             found[name] = StreamState(
                 rows,
                 rows - before[name].rows if name in before else rows,
                 progress.late,
                 progress.rejected,
                 progress.max_time,
-                progress.heartbeat(self._slacks.get(name, 0)),
+                progress.heartbeat,
             )
         return found
 

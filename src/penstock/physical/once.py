@@ -28,6 +28,7 @@ from penstock.physical.batch import run_batch
 from penstock.physical.packing import TablePacker
 from penstock.physical.parcels import Parcel
 from penstock.physical.planner import Query, plan
+from penstock.physical.progress import Timeline
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Settings
 
@@ -109,7 +110,7 @@ def _run(node: Node, tables: Tables, config: Settings) -> tuple[pa.Array, ...]:
         packer = TablePacker(whole, [at], (None, None), config, 1)
         parcels += packer.pack(pa.Table.from_arrays(list(columns), names=names))
     storage = MemoryStorage()
-    outcome, _ = run_batch(whole, {}, [{}], storage, config, parcels)
+    outcome, _ = run_batch(whole, {}, Timeline(), [{}], storage, config, parcels)
     parts = [Batch.from_table(storage.read(r["place"])) for r in outcome.results]
     found = Batch.concat(parts or [Batch.empty(node.schema.types)])
     return tuple(one_array(column) for column in found.columns)

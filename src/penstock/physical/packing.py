@@ -1,68 +1,46 @@
 """Packing: raw rows of a stream become elements, late ones are set aside, the rest finds its shard.
 
-Late is decided here, in arrival order inside a source partition, before anything is filtered: a row
-is late when its time is below the largest time before it minus the slack (semantics, section 5).
-One task packs all rows that a stream has in a batch, so the answer cannot depend on batches.
+Late is decided here, in arrival order inside a source partition, before anything is filtered
+(`penstock.physical.progress`).  One task packs all rows that a partition has in a batch, so the
+answer cannot depend on batches; several tasks may pack the partitions of one stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DataError
-from penstock.expr.arrow import evaluate_mask
+from penstock.expr.arrow import evaluate, evaluate_mask
 from penstock.model import I64, INF, MIN_TIME, Batch, Mask, Message, one_array, to_numpy
 from penstock.physical.fragment import Fragment
 from penstock.physical.key_loads import Sample
 from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.progress import (
+    NUMBER_BITS,
+    POSITION_BITS,
+    Partition,
+    Progress,
+    reported,
+)
 from penstock.physical.reports import announce
 from penstock.physical.sending import rows_sent
 from penstock.physical.split_routes import Route
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Settings
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a stream has come: kept in the manifest.
-
-    ``floor`` is the heartbeat that was already used (an idle source is passed over); rows below it
-    are late.  ``position`` counts all rows that ever arrived.
-    """
-
-    max_time: int = MIN_TIME
-    position: int = 0
-    floor: int = MIN_TIME
-    final: bool = False
-    accepted: int = 0
-    late: int = 0
-    rejected: int = 0
-
-    def heartbeat(self, slack: int) -> int:
-        """Return the heartbeat of the stream."""
-        if self.final:
-            return INF
-        own = self.max_time - slack if self.max_time > MIN_TIME + slack else MIN_TIME
-        return max(own, self.floor)
-
-    def describe(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    @staticmethod
-    def of(description: Mapping[str, Any] | None) -> Progress:
-        return Progress(**(description or {}))
+from penstock.timing import TimeRules
 
 
 class Packer:
-    """Packs the rows of one stream (or one table) of one batch.
+    """Packs rows of one stream in one batch, those of one or more of its source partitions.
 
-    ``routes`` say where keys of joins that are hot are split, by channel.
+    ``progress`` is how far the stream was before the batch.  ``routes`` say where keys of joins
+    that are hot are split, by channel.
     """
 
     def __init__(
@@ -70,69 +48,98 @@ class Packer:
         plan: PhysicalPlan,
         name: str,
         time_column: int,
-        slack: int,
+        rules: TimeRules,
         progress: Progress,
         config: Settings,
         shards: int,
         routes: Mapping[int, Route] | None = None,
     ) -> None:
         self.plan = plan
-        self.progress = progress
+        self.partitions: dict[str, Partition] = {}
+        self._before = progress
+        self._ended: set[str] = set()
+        self._final = False
         self._routes = routes or {}
         self._samples: dict[int, Sample] = {}
         self._name = name
         self._time = time_column
-        self._slack = slack
+        self._rules = rules
         self._shards = shards
         self._sources = plan.sources("stream", name)
         self._parcels: list[Parcel] = []
         self._with_seq = _channels_with_seq(plan)
         self._fragment = _stage_minus_one(plan, self._sources, config, self._send)
 
+    def appear(self, partition: str = "", number: int | None = None) -> Partition:
+        """Return a partition as it is now; one that is new begins here."""
+        if partition not in self.partitions:
+            if number is None and partition not in self._before.partitions:
+                known = [part.number for part in self.partitions.values()]
+                number = max(self._before.numbers, 1 + max(known, default=-1))
+            self.partitions[partition] = self._before.partition(partition, number)
+        return self.partitions[partition]
+
     def add(
-        self, table: pa.Table, position: I64 | None = None, wanted: Mask | None = None
+        self,
+        table: pa.Table,
+        position: I64 | None = None,
+        wanted: Mask | None = None,
+        partition: str = "",
     ) -> pa.Table:
-        """Pack rows in arrival order; return the late ones.
+        """Pack rows of one partition in arrival order; return the late ones.
 
         Rows that are not ``wanted`` only move the heartbeat: their values are not there.
         """
+        found = self.appear(partition)
         rows = table.num_rows
         if rows == 0:
             return table
-        progress = self.progress
         time = to_numpy(one_array(table.column(self._time)).cast(pa.int64()))
         if position is None:
-            position = np.arange(progress.position, progress.position + rows, dtype=np.int64)
-        before = np.empty(rows, np.int64)
-        before[0] = progress.max_time
-        if rows > 1:
-            before[1:] = np.maximum(np.maximum.accumulate(time[:-1]), progress.max_time)
-        bound = np.where(before > MIN_TIME + self._slack, before - self._slack, MIN_TIME)
-        late = time < np.maximum(bound, progress.floor)
-        late_rows = int(late.sum())
-        self.progress = replace(
-            progress,
-            max_time=int(max(before[-1], time[-1])),
-            position=int(position[-1]) + 1,
-            accepted=progress.accepted + rows - late_rows,
-            late=progress.late + late_rows,
-        )
-        late_table = table.filter(pa.array(late)) if late_rows else table.slice(0, 0)
+            position = np.arange(found.position, found.position + rows, dtype=np.int64)
+        late, found = found.judged(time, self._rules, self._promised(table, time))
+        self.partitions[partition] = replace(found, position=int(position[-1]) + 1)
+        seq = position + (found.number % (1 << NUMBER_BITS) << POSITION_BITS)
+        late_table = table.filter(pa.array(late)) if late.any() else table.slice(0, 0)
         keep = ~late if wanted is None else ~late & wanted
         if not keep.all():
             table = table.filter(pa.array(keep))
-            time, position = time[keep], position[keep]
-        self._emit(table, time, position)
+            time, seq = time[keep], seq[keep]
+        self._emit(table, time, seq)
         return late_table
 
-    def finish(self, final: bool) -> Progress:
-        """End the stream's batch: tell every shard how far the stream has come."""
-        if final:
-            self.progress = replace(self.progress, final=True)
-        beat = self.progress.heartbeat(self._slack)
+    def promise(self, heartbeat: int, partition: str = "") -> None:
+        """Take a heartbeat that the source gives between two rows of a partition."""
+        found = self.appear(partition)
+        self.partitions[partition] = replace(found, floor=max(found.floor, heartbeat))
+
+    def end(self, partition: str) -> None:
+        """Note that nothing more comes of a partition."""
+        self._ended.add(partition)
+
+    def finish(self, final: bool) -> None:
+        """End the batch: tell every shard how far it came; ``final``: nothing follows."""
+        self._final = final
         if self.plan.stages:  # otherwise nobody is there to be told
-            self._parcels += announce(self._name, beat, self.progress.max_time, self._shards)
-        return self.progress
+            self._parcels += announce(self._reported(whole=False), self._shards)
+
+    def _reported(self, whole: bool) -> dict[str, Any]:
+        return reported(self._name, self.partitions, self._ended, self._final, whole)
+
+    def _promised(self, table: pa.Table, time: I64) -> I64 | None:
+        """Return the heartbeats that punctuations among the rows give; None: there are none."""
+        if not self._rules.punctuations:
+            return None
+        found = np.full(table.num_rows, MIN_TIME)
+        columns = [one_array(c) for c in table.columns]
+        for punctuation in self._rules.punctuations:
+            says = evaluate_mask(punctuation.condition, columns, table.num_rows)
+            said = time
+            if punctuation.time is not None:
+                told = evaluate(punctuation.time, columns, table.num_rows)
+                said = to_numpy(one_array(told).cast(pa.int64()).fill_null(MIN_TIME))
+            found = np.where(says, np.maximum(found, np.minimum(said, INF - 1)), found)
+        return found
 
     def parcels(self) -> Iterator[Parcel]:
         """Yield, and forget, what has been packed so far."""
@@ -147,8 +154,7 @@ class Packer:
         """
         return {
             "kind": "source",
-            "stream": self._name,
-            "progress": self.progress.describe(),
+            **self._reported(whole=True),
             "counted": {channel: s.describe() for channel, s in self._samples.items()},
             "efforts": self._fragment.efforts(),
         }

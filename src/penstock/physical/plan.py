@@ -187,6 +187,17 @@ class PhysicalPlan:
         return sorted(at for key, some in self._sources.items() if key[0] == kind for at in some)
 
     @cached_property
+    def stream_groups(self) -> tuple[frozenset[str], ...]:
+        """The streams that meet in some query, directly or by way of others; none is in two."""
+        groups: list[set[str]] = []
+        for query in sorted({answer.query for answer in self.answers}):
+            sources = (self.nodes[at].source for at in self.below(query))
+            met = {s.name for s in sources if s is not None and s.kind == "stream"}
+            apart = [group for group in groups if not group & met]
+            groups = [*apart, met.union(*(group for group in groups if group & met))]
+        return tuple(frozenset(group) for group in groups)
+
+    @cached_property
     def readers(self) -> dict[int, list[tuple[int, Input]]]:
         """Who reads each node, with the input by which it does."""
         found: dict[int, list[tuple[int, Input]]] = {}

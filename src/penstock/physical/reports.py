@@ -16,12 +16,12 @@ def report(content: dict[str, Any]) -> Parcel:
     return Parcel(REPORT_STAGE, 0, -1, REPORT, json.dumps(content).encode())
 
 
-def announce(stream: str, beat: int, now: int, shards: int) -> list[Parcel]:
-    """Return the parcels that tell every shard how far a stream has come.
+def announce(content: dict[str, Any], shards: int) -> list[Parcel]:
+    """Return the parcels that tell every shard how far partitions of a stream have come.
 
     They are for the first stage; each stage passes them on to the next.
     """
-    blob = json.dumps({"stream": stream, "beat": beat, "now": now}).encode()
+    blob = json.dumps(content).encode()
     return [Parcel(0, shard, -1, SOURCE, blob) for shard in range(shards)]
 
 

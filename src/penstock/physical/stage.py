@@ -12,6 +12,7 @@ from penstock.operators.output import OutputOperator
 from penstock.physical.fragment import Fragment
 from penstock.physical.parcels import BEAT, SOURCE, Parcel, decode
 from penstock.physical.plan import Answer, PhysicalPlan
+from penstock.physical.progress import Timeline
 from penstock.physical.reports import read_report, report
 from penstock.physical.sending import Sender
 from penstock.runs.state import Storage
@@ -27,17 +28,13 @@ def run_stage(
     states: Mapping[str, Any],
     storage: Storage,
     config: Settings,
-    beats: Mapping[str, int],
-    idle: frozenset[str],
-    times: Mapping[str, int],
+    timeline: Timeline,
 ) -> Iterator[Parcel]:
     """Run the stage's fragment on the parcels of this shard.
 
-    ``states`` are the shard's states by digest.  ``beats`` are the heartbeats that streams had
-    before this batch, ``idle`` the streams that are passed over while they are silent, ``times``
-    the largest time of each.  Parcels for later stages pass.  Rows of static tables, which may be
-    more than memory holds, go into the operators as they come; all others wait until every parcel
-    is there.
+    ``states`` are the shard's states by digest, ``timeline`` is how far streams were before this
+    batch.  Parcels for later stages pass.  Rows of static tables, which may be more than memory
+    holds, go into the operators as they come; all others wait until every parcel is there.
     """
     out: list[Parcel] = []
     results: list[dict[str, Any]] = []
@@ -45,8 +42,8 @@ def run_stage(
     answers = {a.node: a for a in plan.answers}
     rows: list[tuple[int, Message]] = []
     heard: dict[int, list[int]] = {}
-    fresh: dict[str, int] = {}
-    latest = dict(times)
+    told: list[dict[str, Any]] = []
+    latest = {name: found.max_time for name, found in timeline.progress.items()}
     fed: dict[str, int] = {}
     tables = {n for n, c in enumerate(plan.channels) if plan.is_table(c.producer)}
 
@@ -72,9 +69,7 @@ def run_stage(
         if parcel.stage != stage:
             yield parcel
         elif parcel.kind == SOURCE:
-            content = read_report(parcel)
-            fresh[content["stream"]] = content["beat"]
-            latest[content["stream"]] = content["now"]
+            told.append(read_report(parcel))
             if stage + 1 < plan.stages:
                 yield replace(parcel, stage=stage + 1)
         elif parcel.kind == BEAT:
@@ -94,8 +89,9 @@ def run_stage(
             if by is not None and isinstance(message, Batch):
                 fed[by] = fed.get(by, 0) + len(message)
 
-    current = source_beats(beats, fresh, idle)
-    fragment.reached(latest)
+    progress = timeline.after(told)
+    current = {name: found.heartbeat for name, found in progress.items()}
+    fragment.reached({name: found.max_time for name, found in progress.items()})
     fragment.heard(current)
     for channel, message in rows:
         fragment.feed(channel, message)
@@ -145,20 +141,3 @@ def _beat(
     source = plan.nodes[producer].source
     assert source is not None
     return INF if source.kind == "table" else beats.get(source.name, MIN_TIME)
-
-
-def source_beats(
-    before: Mapping[str, int], fresh: Mapping[str, int], idle: frozenset[str]
-) -> dict[str, int]:
-    """Return the heartbeat of every stream after a batch.
-
-    A stream that is idle and still silent is passed over: it takes the minimum of the others.  One
-    that was never heard or has ended says nothing about the time that has been reached.
-    """
-    beats = {**before, **fresh}
-    silent = {name for name in idle if name not in fresh}
-    others = [beat for name, beat in beats.items() if name not in silent and MIN_TIME < beat < INF]
-    if others:
-        for name in silent:
-            beats[name] = max(beats.get(name, MIN_TIME), min(others))
-    return beats

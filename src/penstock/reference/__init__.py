@@ -1,5 +1,6 @@
 """The oracle: what a query means, snapshot by snapshot; it shares no code with the engine."""
 
+from penstock.reference.late import Judge
 from penstock.reference.snapshots import (
     MEANINGS,
     Inputs,
@@ -16,6 +17,7 @@ from penstock.reference.snapshots import (
 __all__ = [
     "MEANINGS",
     "Inputs",
+    "Judge",
     "Steps",
     "accept",
     "from_intervals",

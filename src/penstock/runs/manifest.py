@@ -22,8 +22,8 @@ from typing import Any
 
 from penstock.errors import StateError
 
-FORMAT = 4
-"""4: the state of an operator is found by its spec (`penstock.operators.spec`)."""
+FORMAT = 5
+"""5: streams have source partitions, each with its own progress (`penstock.physical.progress`)."""
 
 _NAME = re.compile(r"\d{10}\.json")
 

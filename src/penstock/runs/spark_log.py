@@ -18,10 +18,14 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import StateError
 from penstock.runs.files import sync_file
 from penstock.runs.manifest import Manifest, digest_of
+
+OWN_SOURCE = "streams"
+"""The name under which Spark keeps the offsets of streams whose batches Penstock plans."""
 
 _NUMBER = re.compile(r"(\d{1,18})(\.compact)?")
 _HELP = "bring the file back from a copy, or use another --checkpoint"
@@ -46,6 +50,15 @@ class SparkLog:
                 f"Spark's offsets of batch {batch} must be readable in {path}, got: "
                 f"{error.strerror}; the checkpoint is damaged: {_HELP}"
             ) from error
+
+    def planned(self, batch: int, stream: str) -> dict[str, Any]:
+        """Return where a batch ends in a stream whose batches Penstock plans; empty: not in it."""
+        for line in (self.folder / "offsets" / str(batch)).read_text().splitlines():
+            source, _, offset = line.partition(":")
+            if source == OWN_SOURCE:
+                found: dict[str, Any] = json.loads(offset).get(stream, {})
+                return found
+        return {}
 
     def digests(self) -> dict[str, str]:
         """Return the digests of the other files that Spark would read when it starts again."""

@@ -28,6 +28,7 @@ from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef, ViewDef, fo
 from penstock.cql.binding import statements
 from penstock.cql.grammar.syntax import Parsed, QuerySyntax
 from penstock.errors import PenstockError, QueryError, StateError, shown_cause
+from penstock.model import Schema, one_array
 from penstock.runs.files import make_folder
 from penstock.session.builder import Relation
 from penstock.session.handle import QueryHandle
@@ -35,6 +36,7 @@ from penstock.session.starting import opened_pipeline, remembered, start_queries
 from penstock.session.statements import create, drop, execute
 from penstock.settings import Settings
 from penstock.sources.formats import is_pushed
+from penstock.sources.pushed import as_table
 from penstock.sources.spool import Spool
 from penstock.sources.table_formats import whole_table
 from penstock.spark.engine import own_session
@@ -178,9 +180,46 @@ class Session:
 
     # -- memory streams --------------------------------------------------------------------------
 
-    def push(self, stream: str, rows: Any) -> None:
-        """Add rows (tuples, dicts, an Arrow table or a pandas frame) to a memory stream."""
-        self._spool(stream).push(rows)
+    def push(self, stream: str, rows: Any, partition: int | None = None) -> None:
+        """Add rows (tuples, dicts, an Arrow table or a pandas frame) to a memory stream.
+
+        Several writers, each in its own order, have a ``partition`` each: a number from 0.
+        """
+        self._spool(stream).push(rows, partition)
+        self._pushed(stream, partition)
+
+    def heartbeat(self, stream: str, time: Any, partition: int | None = None) -> None:
+        """Promise that no row of a stream below a time follows; such a row is late.
+
+        The time is a datetime or text, or an integer as the stream counts.  Of a memory stream it
+        holds for what is pushed from now on, of any other for what the next batches bring.
+        """
+        self._check_open()
+        definition: StreamDef = self.catalog.get("stream", stream)
+        column = definition.schema[definition.time]
+        told = as_table([(time,)], Schema((column,))).column(0)
+        reached = int(one_array(told).cast(pa.int64())[0].as_py())
+        if is_pushed(definition):
+            self._spool(stream).heartbeat(reached, partition)
+            self._pushed(stream, partition)
+            return
+        if partition is not None:
+            raise QueryError(
+                f"a heartbeat of one partition can be given of a stream USING memory, but stream "
+                f"'{stream}' is USING {definition.format}; leave the partition out"
+            )
+        if self._pipeline is None:
+            raise StateError(
+                f"a stream must run before its time is moved on, but no query reads '{stream}'; "
+                f"start a query first"
+            )
+        self._pipeline.keeper.promise(definition.name, reached)
+
+    def _pushed(self, stream: str, partition: int | None) -> None:
+        """Let the pipeline know when rows came."""
+        if self._pipeline is not None:
+            name = self.catalog.get("stream", stream).name
+            self._pipeline.keeper.heard(name, "" if partition is None else str(partition))
 
     def finish(self, stream: str) -> None:
         """End a memory stream: no more rows will come."""

@@ -69,17 +69,17 @@ class Backlog:
     A paced or endless stream has no backlog, and of most formats only their system knows.
     """
 
-    def waiting(self, taken: int, reached: tuple[str, int] | None) -> Waiting | None:
+    def waiting(self, taken: int, reached: Mapping[str, int] | None) -> Waiting | None:
         """Return what is waiting after ``taken`` rows; None where it is not known.
 
-        ``reached`` is the file, and the place in it, at which the last batch ended.
+        ``reached`` are the files in which the last batch ended, each with the place in it.
         """
         try:
             return self.measured(taken, reached)
         except (PenstockError, OSError, pa.ArrowInvalid):
             return None  # what is wrong is said by the batch that needs the files
 
-    def measured(self, taken: int, reached: tuple[str, int] | None) -> Waiting | None:
+    def measured(self, taken: int, reached: Mapping[str, int] | None) -> Waiting | None:
         """Return what `waiting` does, or raise what is wrong with the files."""
         return None
 
@@ -90,12 +90,16 @@ class SparkReading:
 
     ``listed``: it only lists the files, which tasks then read.  ``from_files``: it reads files, so
     it knows where rows come from.  ``marks_bad_rows``: it gives rows that it cannot parse as text.
+    ``partition`` are columns of its own that name the source partition of a row, ``order`` one that
+    tells the order of arrival.
     """
 
     options: Mapping[str, str]
     listed: bool = False
     from_files: bool = False
     marks_bad_rows: bool = False
+    partition: tuple[str, ...] = ()
+    order: str | None = None
 
 
 class SourceFormat:

@@ -130,7 +130,7 @@ class FolderFiles:
             taken = end - position.row
             if taken:
                 first = position.row
-                slices.append((self._stream, path, first, end, position.ordinal, 0, False))
+                slices.append(Descriptor(self._stream, path, first, end, position.ordinal))
             rows -= taken
             size -= int(taken * whole.bytes_per_row)
             position = replace(position, row=end, ordinal=position.ordinal + taken)
@@ -161,7 +161,7 @@ class FolderFiles:
                 raise bad_position(self._stream, f"it is at row {end} of {rows}")
             if position.row < end:
                 place = (self._stream, self.paths[file], position.row, end, position.ordinal)
-                slices.append((*place, 0, False))
+                slices.append(Descriptor(*place))
             position = replace(position, ordinal=position.ordinal + end - position.row)
         if position.ordinal != last.ordinal:
             raise bad_position(

@@ -1,21 +1,51 @@
 """The names of spool files: each tells the file's place in the chain of all of them.
 
-``<number>-<first ordinal>-<rows>-<chain before>-<chain>.arrow``, where the chain of a file is a
-digest of the chain before it, its numbers and its bytes.  So one file can be checked alone, two
-that were swapped are both wrong, and the names of neighbours must fit one another.
+``<number>-<first ordinal>-<rows>[p<partition>][h<heartbeat>]-<chain before>-<chain>.arrow``, where
+the chain of a file is a digest of the chain before it, its numbers and its bytes.  So one file can
+be checked alone, two that were swapped are both wrong, and the names of neighbours must fit one
+another.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from penstock.errors import StateError
+from penstock.errors import DataError, StateError
 from penstock.sources.offsets import START, chained
 
 SUFFIX = ".arrow"
-_NAME = re.compile(r"(\d{10})-(\d+)-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})\.arrow")
+_NAME = re.compile(
+    r"(\d{10})-(\d+)-(\d+)(?:p(\d+))?(?:h(-?\d+))?-([0-9a-f]{16})-([0-9a-f]{16})\.arrow"
+)
+
+MOST_PARTITIONS = 1 << 20
+
+
+def check_partition(partition: int | None) -> None:
+    """Check the number of a source partition to which rows are pushed."""
+    if partition is None:
+        return
+    whole = isinstance(partition, int) and not isinstance(partition, bool)
+    if not whole or not 0 <= partition < MOST_PARTITIONS:
+        raise DataError(
+            f"the partition of pushed rows must be a whole number from 0 to {MOST_PARTITIONS - 1}, "
+            f"got {partition!r}; number the writers of the stream"
+        )
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a push says beside its rows: the source partition, and a heartbeat that holds then."""
+
+    partition: int | None = None
+    heartbeat: int | None = None
+
+    def __str__(self) -> str:
+        partition = "" if self.partition is None else f"p{self.partition}"
+        return partition + ("" if self.heartbeat is None else f"h{self.heartbeat}")
 
 
 @dataclass(frozen=True)
@@ -27,11 +57,19 @@ class Link:
     rows: int
     before: str
     chain: str
+    told: Told = field(default_factory=Told)
 
     @property
     def name(self) -> str:
         """The name of the file."""
-        return f"{self.number:010d}-{self.first}-{self.rows}-{self.before}-{self.chain}{SUFFIX}"
+        rows = f"{self.rows}{self.told}"
+        return f"{self.number:010d}-{self.first}-{rows}-{self.before}-{self.chain}{SUFFIX}"
+
+    def partition_of(self) -> dict[str, Any]:
+        """Return what a descriptor of the file says of its source partition."""
+        number, heartbeat = self.told.partition, self.told.heartbeat
+        found: dict[str, Any] = {} if heartbeat is None else {"floor": heartbeat}
+        return found if number is None else {**found, "partition": str(number), "number": number}
 
     @property
     def end(self) -> int:
@@ -50,10 +88,10 @@ class ChainEnd:
     def __str__(self) -> str:
         return f"{self.files} files with {self.rows} rows (digest {self.chain})"
 
-    def link(self, data: memoryview, rows: int) -> Link:
+    def link(self, data: memoryview, rows: int, told: Told) -> Link:
         """Return the link of a file that comes next."""
-        chain = _chain(self.files, self.rows, rows, self.chain, data)
-        return Link(self.files, self.rows, rows, self.chain, chain)
+        chain = _chain(self.files, self.rows, f"{rows}{told}", self.chain, data)
+        return Link(self.files, self.rows, rows, self.chain, chain, told)
 
     def fits(self, link: Link) -> bool:
         """Whether a file is the one that comes next."""
@@ -70,7 +108,8 @@ def link_of(name: str) -> Link | None:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    link = Link(int(found[1]), int(found[2]), int(found[3]), found[4], found[5])
+    told = Told(*(None if text is None else int(text) for text in (found[4], found[5])))
+    link = Link(int(found[1]), int(found[2]), int(found[3]), found[6], found[7], told)
     return link if link.name == name else None
 
 
@@ -82,7 +121,8 @@ def check_bytes(path: str, data: memoryview) -> None:
             f"the name of the spool file '{path}' must end in two digests; it was made by another "
             f"version of Penstock, or renamed: use another --checkpoint"
         )
-    if _chain(link.number, link.first, link.rows, link.before, data) != link.chain:
+    rows = f"{link.rows}{link.told}"
+    if _chain(link.number, link.first, rows, link.before, data) != link.chain:
         raise StateError(
             f"the spool file '{path}' must hold what was pushed, but its bytes do not fit the "
             f"digest in its name; it is damaged: bring it back from a copy, or use another "
@@ -90,5 +130,5 @@ def check_bytes(path: str, data: memoryview) -> None:
         )
 
 
-def _chain(number: int, first: int, rows: int, before: str, data: memoryview) -> str:
+def _chain(number: int, first: int, rows: str, before: str, data: memoryview) -> str:
     return chained(before, f" {number} {first} {rows}\n".encode(), data)

@@ -210,15 +210,15 @@ class ReplayFiles:
             if size is not None:
                 end, taken, size = self._within(position.file, at, (end, taken), size)
             path = self.paths[position.file]
-            slices.append((name, path, at, end, position.ordinal, position.shift, False))
+            slices.append(Descriptor(name, path, at, end, position.ordinal, position.shift))
             seen_in_round = True
             rows -= taken
             position = replace(position, at=end, ordinal=position.ordinal + taken)
         if position.done and not slices:
             path = self.paths[-1] if self.paths else ""
-            slices = [(name, path, 0, 0, position.ordinal, position.shift, True)]
+            slices = [Descriptor(name, path, 0, 0, position.ordinal, position.shift, final=True)]
         elif position.done:
-            slices[-1] = (*slices[-1][:-1], True)
+            slices[-1] = slices[-1]._replace(final=True)
         return position, slices
 
     def rows_until(self, position: Position, time: int, limit: int) -> int:
@@ -259,8 +259,9 @@ class ReplayFiles:
         if self._ahead is not None and self._ahead[1].ordinal == position.ordinal:
             largest = int(self._ahead[2][-1]) if len(self._ahead[2]) else MIN_TIME
         times = np.full(end.ordinal - position.ordinal, MIN_TIME, np.int64)
-        for _, path, first, last, ordinal, shift, _ in slices:
-            self._fill_times(times[ordinal - position.ordinal :], path, first, last, shift)
+        for part in slices:
+            into = times[part.ordinal - position.ordinal :]
+            self._fill_times(into, part.path, part.first, part.last, part.shift)
         times = np.maximum.accumulate(np.maximum(times, largest))
         self._ahead = (position, end, times)
         return self._ahead

@@ -151,12 +151,12 @@ class ReplayBacklog(Backlog):
         self._definition = definition
         self._sizes = {str(path): path.stat().st_size for path in list_files(definition)}
 
-    def measured(self, taken: int, reached: tuple[str, int] | None) -> Waiting | None:
+    def measured(self, taken: int, reached: Mapping[str, int] | None) -> Waiting | None:
         if reached is None and taken:
             return None
         left = sum(self._sizes.values())
-        if reached is not None:
-            path, place = reached
+        if reached:
+            path, place = max(reached.items())
             for name, size in self._sizes.items():
                 if name == path:
                     left -= self._bytes_before(path, place)

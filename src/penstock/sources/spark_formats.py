@@ -20,13 +20,16 @@ _PARSED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "timeZone
 class SparkFormat(SourceFormat):
     """A format of Spark.
 
-    ``limit`` is the option that bounds a batch, and the setting that tells its value.
+    ``limit`` is the option that bounds a batch, and the setting that tells its value; ``partition``
+    and ``order`` are as in `SparkReading`.
     """
 
     name: str = ""
     limit: tuple[str, str] | None = None
     names_files: bool = False
     marks_bad_rows: bool = False
+    partition: tuple[str, ...] = ()
+    order: str | None = None
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, definition: StreamDef) -> None:
@@ -44,7 +47,11 @@ class SparkFormat(SourceFormat):
         options = {name: value for name, value in options.items() if name.lower() not in given}
         options |= {name: str(value) for name, value in definition.options.items()}
         return SparkReading(
-            options, from_files=self.names_files, marks_bad_rows=self.marks_bad_rows
+            options,
+            from_files=self.names_files,
+            marks_bad_rows=self.marks_bad_rows,
+            partition=self.partition,
+            order=self.order,
         )
 
 
@@ -52,7 +59,7 @@ def _files(name: str, marks_bad_rows: bool = False, **defaults: str) -> SparkFor
     """Return a format of files in a folder."""
     limit = ("maxFilesPerTrigger", "batch_files")
     given = (_PARSED if marks_bad_rows else {}) | defaults
-    return SparkFormat(name, limit, True, marks_bad_rows, given)
+    return SparkFormat(name, limit, True, marks_bad_rows, defaults=given)
 
 
 SPARK_FORMATS = (
@@ -63,7 +70,9 @@ SPARK_FORMATS = (
     _files("avro"),
     _files("xml"),
     _files("binaryfile"),
-    SparkFormat("kafka", ("maxOffsetsPerTrigger", "batch_rows")),
+    SparkFormat("kafka", ("maxOffsetsPerTrigger", "batch_rows"), partition=("topic", "partition")),
+    SparkFormat("rate", order="value"),
+    SparkFormat("rate-micro-batch", order="value"),
 )
 """The formats of Spark of which something is known here."""
 

@@ -32,9 +32,18 @@ from penstock.runs.files import (
     replace_file,
     room_for,
 )
-from penstock.sources.links import SUFFIX, ChainEnd, Link, after, link_of
+from penstock.sources.links import (
+    SUFFIX,
+    ChainEnd,
+    Link,
+    Told,
+    after,
+    check_partition,
+    link_of,
+)
 from penstock.sources.offsets import START, Place, bad_position, chained
 from penstock.sources.pushed import as_table
+from penstock.sources.readers.base import Descriptor
 
 FILE_ROWS = 1 << 18
 """Most rows of one spool file: larger pushes are split."""
@@ -115,9 +124,7 @@ class SpoolFiles:
             reached = after(link)
         return SpoolPosition(reached.files, reached.rows, done, reached.chain)
 
-    def slices(
-        self, stream: str, start: SpoolPosition, end: SpoolPosition
-    ) -> list[tuple[str, str, int, int, int, int, bool]]:
+    def slices(self, stream: str, start: SpoolPosition, end: SpoolPosition) -> list[Descriptor]:
         """Return the descriptors of the files between two positions; the last may be final."""
         if end.taken < start.taken or (start.done and end != start):
             raise bad_position(stream, f"it goes from {start} back to {end}")
@@ -130,12 +137,13 @@ class SpoolFiles:
                 raise self._too_short(end)
             path = str(self._folder / link.name)
             last = end.done and link.number + 1 == end.taken
-            found.append((stream, path, 0, link.rows, link.first, 0, last))
+            made = Descriptor(stream, path, 0, link.rows, link.first, final=last)
+            found.append(made._replace(**link.partition_of()))
             reached = after(link)
         if reached != end.reached:
             raise self._other_chain(end, f"its files reach {reached}")
         if end.done and not found:
-            found.append((stream, "", 0, 0, end.ordinal, 0, True))
+            found.append(Descriptor(stream, "", 0, 0, end.ordinal, final=True))
         return found
 
     def prune(self, ordinal: int) -> None:
@@ -269,9 +277,19 @@ class Spool:
         self._schema = schema
         self._fsync = fsync
 
-    def push(self, rows: Any) -> None:
-        """Add rows: dicts or tuples in a list, an Arrow table or batch, or a pandas DataFrame."""
-        table = as_table(rows, self._schema)
+    def push(self, rows: Any, partition: int | None = None) -> None:
+        """Add rows: dicts or tuples in a list, an Arrow table or batch, or a pandas DataFrame.
+
+        ``partition`` is the source partition that they belong to; None: there is only one.
+        """
+        self._add(as_table(rows, self._schema), partition, None)
+
+    def heartbeat(self, time: int, partition: int | None = None) -> None:
+        """Promise that no row below a time follows, in one source partition or in the only one."""
+        self._add(as_table([], self._schema), partition, time)
+
+    def _add(self, table: pa.Table, partition: int | None, heartbeat: int | None) -> None:
+        check_partition(partition)
         with room_for(f"the spool {self._folder}"), locked(self._folder / _LOCK):
             reached = self._reached()
             if read_file(self._folder / _HEAD) == _encoded(reached, finished=True) or (
@@ -281,9 +299,10 @@ class Spool:
                     "rows must be pushed before finish(), but this stream is finished; "
                     "make a new one"
                 )
-            for first in range(0, table.num_rows, FILE_ROWS):
-                reached = self._write(reached, table.slice(first, FILE_ROWS))
-            if table.num_rows:
+            for first in range(0, max(table.num_rows, heartbeat is not None), FILE_ROWS):
+                some = table.slice(first, FILE_ROWS)
+                reached = self._write(reached, some, Told(partition, heartbeat))
+            if table.num_rows or heartbeat is not None:
                 self._put_head(reached)
 
     def finish(self) -> None:
@@ -323,12 +342,12 @@ class Spool:
             )
         return head
 
-    def _write(self, reached: ChainEnd, table: pa.Table) -> ChainEnd:
+    def _write(self, reached: ChainEnd, table: pa.Table, told: Told) -> ChainEnd:
         sink = pa.BufferOutputStream()
         with pyarrow.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         data = memoryview(sink.getvalue())
-        link = reached.link(data, table.num_rows)
+        link = reached.link(data, table.num_rows, told)
         replace_file(self._folder / link.name, data, self._fsync)
         return after(link)
 

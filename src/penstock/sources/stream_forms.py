@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.catalog import StreamDef
-from penstock.cql.render import duration_text
+from penstock.cql.render import timing_texts
 from penstock.expr.types import type_name
 from penstock.masking import shown_option
 from penstock.model import TIMESTAMP
@@ -31,6 +31,10 @@ _FREE = (
 """Options that change where rows are or how fast they come, never what they are."""
 
 
+_CLAUSES = ("SLACK", "PUNCTUATION WHEN")
+"""Clauses that say which rows are late, whatever the clock says."""
+
+
 def described(definition: StreamDef) -> dict[str, Any]:
     """Return what the rows of a stream depend on, as a manifest keeps it; no secrets."""
     stamps = definition.schema[definition.time].type == TIMESTAMP
@@ -38,8 +42,9 @@ def described(definition: StreamDef) -> dict[str, Any]:
         "format": definition.format.lower(),
         "columns": ", ".join(f"{f.name} {type_name(f.type)}" for f in definition.schema),
         "TIMESTAMP BY": definition.schema[definition.time].name,
-        "SLACK": duration_text(definition.slack, stamps),
     }
+    clauses = timing_texts(definition.timing, definition.schema.names, stamps)
+    found |= {name: clauses[name] for name in _CLAUSES if name in clauses}
     for name, value in definition.options.items():
         if name.lower() not in _FREE and is_public(definition.format, name):
             shown = shown_option(definition.format, name, value)

@@ -133,11 +133,11 @@ class FolderBacklog(Backlog):
         self._list = kept_in
         self._files: FolderFiles | None = None
 
-    def measured(self, taken: int, reached: tuple[str, int] | None) -> Waiting | None:
+    def measured(self, taken: int, reached: Mapping[str, int] | None) -> Waiting | None:
         if not (Path(self._list) / LIST).exists():
             return None
         if self._files is None:
             self._files = _files(self._definition, self._list)
         self._files.refresh()
-        path, place = reached or ("", 0)
+        path, place = max((reached or {"": 0}).items())
         return Waiting(self._files.waiting(path, place), "bytes")

@@ -7,7 +7,7 @@ the same `Outcome`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyspark.sql.functions as F  # noqa: N812
@@ -19,11 +19,10 @@ from penstock.physical.batch import Outcome
 from penstock.physical.book import BookedQuery
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import routes
-from penstock.physical.packing import Progress
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.progress import Timeline
 from penstock.physical.reports import read_report
-from penstock.physical.stage import source_beats
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
@@ -61,10 +60,10 @@ class BatchRunner:
         plan: PhysicalPlan,
         before: Manifest,
         streams: Mapping[str, StreamDef],
-        idle: frozenset[str],
+        timeline: Timeline,
         busy: bool,
     ) -> Outcome:
-        """Run one Spark job on what the streams bring; those that are idle are passed over."""
+        """Run one Spark job on what the streams bring."""
         batch, segments = before.batch + 1, self.checkpoint.segments
         digests = frozenset(node.digest for node in plan.nodes)
         job = Job(
@@ -74,9 +73,8 @@ class BatchRunner:
             segments,
             self.shards,
             dict(streams),
-            before.progress,
+            timeline,
             share_states(segments, batch, (_only(shard, digests) for shard in before.states)),
-            idle,
             failpoints.orders(),
             str(self.spark.sparkContext.master).startswith("local"),
             routes(plan, before.hot, self._searching),
@@ -113,15 +111,14 @@ class BatchRunner:
         outcome: Outcome,
         queries: Iterable[BookedQuery],
         streams: Mapping[str, StreamDef],
-        idle: frozenset[str],
+        timeline: Timeline,
     ) -> Manifest:
         """Return what is true after a batch; who delivers and commits it completes it."""
         outputs = {a.query: plan.nodes[a.node].digest for a in plan.answers}
-        progress = _progress_after(before, outcome, streams, idle)
-        reached = {}
-        for name, stream in streams.items():
-            come = Progress.of(progress.get(name))
-            reached[name] = Reached(come.max_time, come.heartbeat(stream.slack))
+        progress = timeline.after(outcome.told)
+        reached = {
+            name: Reached(found.max_time, found.heartbeat) for name, found in progress.items()
+        }
         return Manifest(
             batch=before.batch + 1,
             shards=self.shards,
@@ -129,7 +126,7 @@ class BatchRunner:
             numbers=plan.numbers,
             queries={q.name: q.describe(outputs.get(q.name)) for q in queries},
             streams=before.streams | {n: described(stream) for n, stream in streams.items()},
-            progress=progress,
+            progress={name: found.describe() for name, found in progress.items()},
             tables=[plan.nodes[at].digest for at in plan.sources("table")],
             contents=contents_of(outcome),
             states=outcome.states,
@@ -166,23 +163,6 @@ class BatchRunner:
                     f"and are {now['rows']}, or some have changed; bring the stream's files back "
                     f"as they were, or use another --checkpoint"
                 )
-
-
-def _progress_after(
-    before: Manifest, outcome: Outcome, streams: Mapping[str, StreamDef], idle: frozenset[str]
-) -> dict[str, dict[str, Any]]:
-    """Return how far every stream is; one that is idle and silent goes on with the others."""
-    progress = {**before.progress, **outcome.progress}
-
-    def beat(name: str, found: Mapping[str, dict[str, Any]]) -> int:
-        return Progress.of(found.get(name)).heartbeat(streams[name].slack)
-
-    fresh = {name: beat(name, outcome.progress) for name in outcome.progress}
-    old = {name: beat(name, before.progress) for name in streams}
-    for name, passed in source_beats(old, fresh, idle).items():
-        if name in idle and name not in fresh:
-            progress[name] = replace(Progress.of(progress.get(name)), floor=passed).describe()
-    return progress
 
 
 def _only(states: Mapping[str, Any], digests: frozenset[str]) -> dict[str, Any]:

@@ -27,13 +27,14 @@ from penstock.sources.base import UNLIMITED, Limits, StreamReader
 from penstock.sources.formats import source_format
 from penstock.sources.offsets import bad_position
 from penstock.sources.readers.base import Descriptor, from_json
+from penstock.sources.ticks import STREAM, last_tick
 
 FORMAT = "penstock"
 """The name under which the source is registered with Spark."""
 
 DESCRIPTOR_DDL = (
     "stream STRING, path STRING, first BIGINT, last BIGINT, ordinal BIGINT, shift BIGINT, "
-    "final BOOLEAN"
+    "final BOOLEAN, partition STRING, number BIGINT, floor BIGINT, ends BOOLEAN"
 )
 
 Offset: TypeAlias = dict[str, dict[str, Any]]
@@ -46,7 +47,8 @@ class DescriptorSource(DataSource):
     Its ``definition`` is that of the stream, ``rows`` and ``bytes`` are the most of a batch.
     ``folder`` is where a spool is, or the list of the files of a replay or of a watched folder,
     of which a batch takes at most ``files``.  ``admission`` is the file that tells how many rows a
-    batch may take by now, at most ``rows``.
+    batch may take by now, at most ``rows``.  The option ``ticks`` names the folder in which it is
+    told that a batch is due although nothing has come.
     """
 
     @classmethod
@@ -61,7 +63,7 @@ class DescriptorSource(DataSource):
         for described in json.loads(self.options["streams"]):
             definition = from_json(described["definition"])
             readers[definition.name] = _reader_of(definition, described)
-        return StreamsReader(readers)
+        return StreamsReader(readers, self.options.get("ticks"))
 
 
 def _reader_of(definition: StreamDef, options: Mapping[str, Any]) -> StreamReader[Any]:
@@ -85,8 +87,9 @@ class Slices(InputPartition):
 class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the batches of all streams; those that bring something get a partition each."""
 
-    def __init__(self, readers: Mapping[str, StreamReader[Any]]) -> None:
+    def __init__(self, readers: Mapping[str, StreamReader[Any]], ticks: str | None = None) -> None:
         self._readers = readers
+        self._ticks = ticks
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return {}
@@ -106,6 +109,9 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reached = reader.advance(begin, everything)
             if reached != begin:
                 end[name] = reached.to_json()
+        tick = last_tick(self._ticks)
+        if tick > start.get(STREAM, {}).get("tick", 0):
+            end[STREAM] = {"tick": tick}
         return end
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:

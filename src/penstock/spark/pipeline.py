@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +27,9 @@ from penstock.errors import StateError
 from penstock.physical.book import BookedQuery, Moment, QueryBook
 from penstock.physical.multiway import measured
 from penstock.physical.observation import Observation, Observer
-from penstock.physical.packing import Progress
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.progress import Decision, Progress, Timeline
+from penstock.physical.timekeeper import LONGEST_WAIT, TimeKeeper
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import book_of, entered
@@ -41,6 +43,7 @@ from penstock.sources.base import Backlog, Waiting
 from penstock.sources.formats import backlog_of, ends_by_itself, is_finite, is_pushed
 from penstock.sources.spool import SpoolFiles
 from penstock.sources.stream_forms import described, difference
+from penstock.sources.ticks import Ticker
 from penstock.spark.batch import BatchRunner
 from penstock.spark.sources import open_streams
 from penstock.spark.stream import SparkStream
@@ -84,7 +87,9 @@ class Pipeline:
         self._reached: deque[dict[str, int]] = deque(retained, maxlen=kept)
         self._spools: dict[str, SpoolFiles] = {}
         self._opened: frozenset[str] = frozenset()
-        self._heard_at: dict[str, float] = {}
+        self.keeper = TimeKeeper(self.config.heartbeat_every)
+        self._due_after: tuple[Manifest | None, dict[str, Progress]] = (None, {})
+        self._ticker = Ticker(self.folder, self._is_due, lambda: self.manifest.batch)
         self._backlogs: dict[str, Backlog] = {}
         self.admission = Admission(self.folder, self.config.batch_seconds, self.config.batch_rows)
         self.error: BaseException | None = None
@@ -157,17 +162,18 @@ class Pipeline:
             self.checkpoint.settle(self.manifest if self.retained else None)
             self._settled = True
         self.admission.start()
-        self._heard_at.clear()  # while nothing was read, nothing could be heard
         definitions = [self.streams[name] for name in sorted(wanted | self._opened)]
         frame = open_streams(
-            self._stream.session, definitions, self.config, self.spool, self.admission.path
+            self._stream.session, definitions, self.config, self.spool, Path(self.folder)
         )
         self._opened = wanted | self._opened
-        self._observer.open({name: self.streams[name].slack for name in self._opened})
+        self.keeper.open({name: self.streams[name].timing for name in self._opened})
         self._stream.start(frame)
+        self._ticker.start()
 
     def stop(self) -> None:
         """Stop after the batch under way."""
+        self._ticker.stop()
         if self._stream.active:
             with self._lock:  # a batch holds the lock: it is never interrupted
                 self._stopping = True
@@ -255,13 +261,17 @@ class Pipeline:
     def _next_batch(self, frame: DataFrame, offsets: str, began: float) -> None:
         """Run, commit and deliver a batch that has not been run."""
         plan, before = self.plan(), self.manifest
-        streams, idle = self._definitions(), self._idle_streams()
+        streams, heard_at = self._definitions(), time.monotonic()
+        timeline = self._timeline(plan, before)
         wanted = self.config.batch_seconds or 1.0
         busy = self.observation.batch_seconds > wanted / 2  # of the time that it should take
-        outcome = self.runner.run(frame, plan, before, streams, idle, busy)
-        self._heard_at |= dict.fromkeys(outcome.progress, time.monotonic())
+        outcome = self.runner.run(frame, plan, before, streams, timeline, busy)
+        for told in outcome.told:
+            for partition in told["partitions"]:
+                if not is_pushed(self.streams[told["stream"]]):
+                    self.keeper.heard(told["stream"], partition, heard_at)
         queries = self.book.queries.values()
-        manifest = self.runner.manifest(plan, before, outcome, queries, streams, idle)
+        manifest = self.runner.manifest(plan, before, outcome, queries, streams, timeline)
         manifest.offsets = offsets
         manifest.logs = self.checkpoint.log.digests()
         manifest.catalog = self._catalog_file()
@@ -269,6 +279,7 @@ class Pipeline:
         delivered = entered(self._delivered, manifest)
         manifest.outlets = {name: told.describe() for name, told in delivered.items()}
         self.checkpoint.commit(manifest)
+        self.keeper.decided(timeline.decisions)
         self.manifest, self._delivered = manifest, delivered
         self._publish(manifest)
         self.checkpoint.sweep(manifest.files() | before.files(), manifest.batch)
@@ -309,16 +320,46 @@ class Pipeline:
             self._told = (told, place)
         return place
 
-    def _idle_streams(self) -> frozenset[str]:
-        """Return the streams that have been silent for longer than they declared."""
-        now = time.monotonic()
-        idle = set()
-        for name in self._opened:
-            limit = self.streams[name].idle_after
-            since = self._heard_at.setdefault(name, now)
-            if limit is not None and now - since > limit:
-                idle.add(name)
-        return frozenset(idle)
+    # -- time ------------------------------------------------------------------------------------
+
+    def _timeline(self, plan: PhysicalPlan, before: Manifest) -> Timeline:
+        """Return how far streams are before a batch, and what clock and silence say about it."""
+        progress = {name: Progress.of(told) for name, told in before.progress.items()}
+        rules = {name: self.streams[name].timing for name in self._opened}
+        quiet = {name: self._quiet(name) for name in self._opened}
+        decisions: dict[str, Decision] = self.keeper.decide(progress, quiet)
+        return Timeline(progress, rules, decisions, plan.stream_groups)
+
+    def _quiet(self, stream: str) -> frozenset[str]:
+        """Return the partitions whose newest pushed rows this batch takes, if a silence follows.
+
+        A short silence is waited for: otherwise its rows would be answered a batch later.
+        """
+        definition = self.streams[stream]
+        limit = definition.timing.idle_after
+        if limit is None or not is_pushed(definition):
+            return frozenset()
+        taken = self.checkpoint.log.planned(self.manifest.batch + 1, stream).get("ordinal")
+        spool = SpoolFiles(self.spool(stream))
+        found = set()
+        for partition in self.keeper.partitions(stream):
+            left = limit - self.keeper.silence(stream, partition)
+            while 0 < left <= LONGEST_WAIT and spool.rows() == taken:
+                time.sleep(min(left, 0.01))
+                left = limit - self.keeper.silence(stream, partition)
+            if left <= 0 and spool.rows() == taken:
+                found.add(partition)
+        return frozenset(found)
+
+    def _is_due(self) -> bool:
+        """Whether a batch must come although no rows have."""
+        if not self.keeper.needed or not self._stream.active:
+            return False
+        newest = self.manifest
+        if newest is not self._due_after[0]:
+            progress = {name: Progress.of(told) for name, told in newest.progress.items()}
+            self._due_after = newest, progress
+        return self.keeper.due(self._due_after[1])
 
 
 def _arrived(manifest: Manifest) -> dict[str, int]:

@@ -33,13 +33,19 @@ def push_down(frame: DataFrame, plan: PhysicalPlan, streams: dict[str, StreamDef
     return frame
 
 
-def needs_of(plan: PhysicalPlan, stream: str) -> tuple[frozenset[int], list[Expr] | None]:
-    """Return the columns that a plan reads of a stream, and its conditions (None: all rows)."""
+def needs_of(plan: PhysicalPlan, stream: StreamDef) -> tuple[frozenset[int], list[Expr] | None]:
+    """Return the columns that a plan reads of a stream, and its conditions (None: all rows).
+
+    Any row may be a punctuation, so where there are some, all rows are read.
+    """
     columns: frozenset[int] = frozenset()
-    predicates: list[Expr] | None = []
+    predicates: list[Expr] | None = None if stream.timing.punctuations else []
+    for punctuation in stream.timing.punctuations:
+        columns |= columns_of(punctuation.condition)
+        columns |= frozenset() if punctuation.time is None else columns_of(punctuation.time)
     for at in plan.sources("stream"):
         source = plan.nodes[at].source
-        if source is None or source.name != stream:
+        if source is None or source.name != stream.name:
             continue
         columns |= frozenset(source.columns)
         if source.predicate is None:
@@ -52,7 +58,7 @@ def needs_of(plan: PhysicalPlan, stream: str) -> tuple[frozenset[int], list[Expr
 
 
 def _narrowed(native: Column, plan: PhysicalPlan, stream: StreamDef) -> Column:
-    needed, predicates = needs_of(plan, stream.name)
+    needed, predicates = needs_of(plan, stream)
     if predicates is not None and not all(is_same_in_spark(p) for p in predicates):
         predicates = None
     fields = [native.getField(f.name) for f in stream.schema]

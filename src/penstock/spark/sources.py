@@ -38,7 +38,9 @@ from penstock.catalog import StreamDef, opened
 from penstock.errors import DataError, first_sentence, shown_cause
 from penstock.expr.types import type_name
 from penstock.model import Schema
+from penstock.runs.spark_log import OWN_SOURCE
 from penstock.settings import Settings
+from penstock.sources import admission
 from penstock.sources.base import SparkReading
 from penstock.sources.formats import check_stream, source_format
 from penstock.sources.readers import CORRUPT, DESCRIPTOR, FOLDER_ORDINAL
@@ -46,7 +48,6 @@ from penstock.sources.readers.base import to_json
 from penstock.spark.descriptor_source import FORMAT, DescriptorSource
 from penstock.spark.types import spark_type
 
-OWN_SOURCE = "streams"
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """What a call into Spark raises: the second kind when pyspark does not know the exception."""
 
@@ -73,13 +74,13 @@ def open_streams(
     definitions: Iterable[StreamDef],
     config: Settings,
     spool: Callable[[str], str | None],
-    admission: str | None = None,
+    checkpoint: Path | None = None,
 ) -> DataFrame:
     """Open streams as one frame of descriptors, with a native struct for each that Spark parses.
 
     Paths and options are checked first.  ``spool`` tells by the name where a memory stream's rows
-    are, or the list of the files of a replay or of a watched folder, ``admission`` is the file
-    that limits batches of Penstock's own sources.
+    are, or the list of the files of a replay or of a watched folder.  In the ``checkpoint`` are the
+    files that limit the batches of Penstock's own sources, and that tell when one is due.
     """
     frames: list[DataFrame] = []
     own: list[dict[str, Any]] = []
@@ -87,19 +88,23 @@ def open_streams(
         check_stream(definition)
         found, folder = source_format(definition.format), spool(definition.name)
         if found.is_planned(definition, folder):
-            own.append(_own_options(definition, config, folder, admission))
+            own.append(_own_options(definition, config, folder, checkpoint))
         else:
             how = found.spark_reading(definition, config)
             opening = _open_folder if how.listed else _open_native
             frames.append(opening(spark, definition, how).coalesce(1))
-    if own:
+    timed = any(definition.timing.follows_the_clock for definition in definitions)
+    if own or timed:
+        options = {"streams": json.dumps(own)}
+        if checkpoint is not None:
+            options["ticks"] = str(checkpoint.absolute())
         _register(spark)
-        frames.append(_load(spark, OWN_SOURCE, FORMAT, {"streams": json.dumps(own)}))
+        frames.append(_load(spark, OWN_SOURCE, FORMAT, options))
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 
 
 def _own_options(
-    definition: StreamDef, config: Settings, folder: str | None, admission: str | None
+    definition: StreamDef, config: Settings, folder: str | None, checkpoint: Path | None
 ) -> dict[str, Any]:
     """Return what `DescriptorSource` must know of a stream."""
     options: dict[str, Any] = {
@@ -108,8 +113,8 @@ def _own_options(
         "bytes": config.batch_bytes,
         "files": config.batch_files,
     }
-    if admission is not None:
-        options["admission"] = admission
+    if checkpoint is not None:
+        options["admission"] = str(checkpoint.absolute() / admission.FILE)
     if folder is not None:
         options["folder"] = str(Path(folder).absolute())
     return options
@@ -171,6 +176,10 @@ def _open_folder(spark: SparkSession, definition: StreamDef, how: SparkReading) 
         (F.unix_micros("modificationTime") - F.lit(FOLDER_ORDINAL)).alias("ordinal"),
         F.lit(0).cast("bigint").alias("shift"),
         F.lit(False).alias("final"),
+        F.col("path").alias("partition"),
+        F.lit(None).cast("bigint").alias("number"),
+        F.lit(None).cast("bigint").alias("floor"),
+        F.lit(True).alias("ends"),
     )
 
 
@@ -185,7 +194,7 @@ def _open_native(spark: SparkSession, definition: StreamDef, how: SparkReading) 
             loaded = _load(spark, _source_name(definition), kind, how.options, declared)
         else:
             loaded = _load_own_schema(spark, definition, how.options, declared)
-        return _uniform(definition, loaded, how.from_files)
+        return _uniform(definition, loaded, how)
     except SPARK_ERRORS as error:
         raise DataError(
             f"the stream {definition.name} must be readable by Spark as format "
@@ -205,8 +214,8 @@ def _load_own_schema(
         return _load(spark, _source_name(definition), definition.format, options, declared)
 
 
-def _uniform(definition: StreamDef, loaded: DataFrame, from_files: bool) -> DataFrame:
-    """Return native rows with the descriptor columns; for files these tell the order of arrival."""
+def _uniform(definition: StreamDef, loaded: DataFrame, how: SparkReading) -> DataFrame:
+    """Return native rows with the descriptor columns: order of arrival and source partition."""
     columns = _by_name_or_place(definition, loaded)
     values: list[Column] = []
     unfit: Column = F.lit(False)
@@ -228,15 +237,7 @@ def _uniform(definition: StreamDef, loaded: DataFrame, from_files: bool) -> Data
         corrupt = F.when(unfit, F.to_json(F.struct(*texts)))
     else:
         corrupt = F.lit(None).cast("string")
-    if from_files:
-        micros = F.unix_micros(F.col("_metadata.file_modification_time"))
-        place: dict[str, Column] = {
-            "path": F.col("_metadata.file_path"),
-            "first": F.col("_metadata.file_block_start"),
-            "ordinal": micros - F.lit(FOLDER_ORDINAL),
-        }
-    else:
-        place = {}
+    place = _place(how)
     descriptors = [
         F.lit(definition.name).alias("stream"),
         *(
@@ -246,6 +247,28 @@ def _uniform(definition: StreamDef, loaded: DataFrame, from_files: bool) -> Data
     ]
     rows = F.struct(*values, corrupt.alias(CORRUPT)).alias(native_column(definition.name))
     return loaded.select(*descriptors, rows)
+
+
+def _place(how: SparkReading) -> dict[str, Column]:
+    """Return what tells the order of arrival of native rows, and their source partition.
+
+    A file is a partition of its own, which is read whole in one batch.
+    """
+    if how.from_files:
+        micros = F.unix_micros(F.col("_metadata.file_modification_time"))
+        return {
+            "path": F.col("_metadata.file_path"),
+            "first": F.col("_metadata.file_block_start"),
+            "ordinal": micros - F.lit(FOLDER_ORDINAL),
+            "partition": F.col("_metadata.file_path"),
+            "ends": F.lit(True),
+        }
+    place = {}
+    if how.partition:
+        place["partition"] = F.concat_ws("-", *(F.col(name) for name in how.partition))
+    if how.order is not None:
+        place["ordinal"] = F.col(how.order)
+    return place
 
 
 def _by_name_or_place(definition: StreamDef, loaded: DataFrame) -> list[StructField]:

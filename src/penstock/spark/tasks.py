@@ -7,7 +7,7 @@ ships.  The states of a shard are read by its own tasks only, from a file that t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from penstock.catalog import StreamDef, folder_name
 from penstock.errors import DataError
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import Mask, one_array, to_mask
-from penstock.physical.packing import Packer, Progress
+from penstock.physical.packing import Packer
 from penstock.physical.parcels import Parcel, from_batches, to_batches
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.progress import Timeline
 from penstock.physical.reports import report
 from penstock.physical.split_routes import Route
 from penstock.physical.stage import run_stage
@@ -31,14 +32,31 @@ from penstock.runs.segments import SegmentStorage, forget_deleted
 from penstock.settings import Settings
 from penstock.sources.formats import file_kind, read_slice
 from penstock.sources.readers import DESCRIPTOR, TYPED, Slice, arrival_order, read_native
-from penstock.sources.readers.base import shortened
+from penstock.sources.readers.base import no_rows, shortened
 from penstock.spark.exchange import receive, send, states_of
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.sources import native_column
 
 Batches = Iterator[pa.RecordBatch]
-Part = tuple[int, Slice, Mask | None]
-"""The arrival number of a slice (negative: count on), the slice, and which rows are wanted."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a slice comes from: its source partition, and what is told of that behind its rows.
+
+    ``ordinal`` is the arrival number of its first row, negative: count on.  ``floor`` is a
+    heartbeat, ``ends``: nothing more comes of the partition.
+    """
+
+    ordinal: int
+    partition: str = ""
+    number: int | None = None
+    floor: int | None = None
+    ends: bool = False
+
+
+Part = tuple[Origin, Slice, Mask | None]
+"""Where a slice comes from, the slice, and which rows are wanted."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +73,8 @@ class Job:
     segments: str
     shards: int
     streams: dict[str, StreamDef]
-    progress: dict[str, dict[str, Any]]
+    timeline: Timeline
     states: str
-    idle: frozenset[str]
     failures: str = ""
     one_machine: bool = False
     routes: dict[int, Route] = field(default_factory=dict)
@@ -77,7 +94,7 @@ class Fingerprint:
 
     @staticmethod
     def of_plan(plan: PhysicalPlan, stream: StreamDef, native: bool) -> Fingerprint:
-        needed = frozenset[int]() if native else needs_of(plan, stream.name)[0]
+        needed = frozenset[int]() if native else needs_of(plan, stream)[0]
         return Fingerprint(sorted(needed | {stream.time}))
 
     def add(self, part: Slice, native: bool) -> None:
@@ -134,9 +151,6 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
         context = TaskContext.get()
         assert context is not None
         shard = context.partitionId()
-        progress = {name: Progress.of(job.progress.get(name)) for name in job.streams}
-        beats = {n: p.heartbeat(job.streams[n].slack) for n, p in progress.items()}
-        times = {name: p.max_time for name, p in progress.items()}
         with _storage(job, f"{stage}-{shard}") as storage:
             parcels = run_stage(
                 job.plan,
@@ -147,9 +161,7 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
                 states_of(job.segments, job.states, shard),
                 storage,
                 job.settings,
-                beats,
-                job.idle,
-                times,
+                job.timeline,
             )
             yield from to_batches(_sent(job, parcels, f"{stage}-{shard}"))
         forget_deleted()
@@ -192,8 +204,8 @@ def _pack_stream(
         job.plan,
         stream.name,
         stream.time,
-        stream.slack,
-        Progress.of(job.progress.get(stream.name)),
+        stream.timing,
+        job.timeline.of(stream.name),
         job.settings,
         job.shards,
         job.routes,
@@ -201,36 +213,39 @@ def _pack_stream(
     rejects: list[dict[str, Any]] = []
     rejected = 0
     native = _is_native(stream, rows)
-    final = not native and bool(pc.any(rows.column("final")).as_py())
     fingerprint = Fingerprint.of_plan(job.plan, stream, native)
-    for ordinal, part, wanted in _slices(stream, rows, needs_of(job.plan, stream.name)[0]):
+    for origin, part, wanted in _slices(stream, rows, needs_of(job.plan, stream)[0]):
+        packer.appear(origin.partition, origin.number)
         fingerprint.add(part, native)
-        position = None if ordinal < 0 else part.positions + ordinal
-        late = packer.add(part.table, position, wanted)
+        position = None if origin.ordinal < 0 else part.positions + origin.ordinal
+        late = packer.add(part.table, position, wanted, origin.partition)
         if late.num_rows and stream.late is not None:
             rejects.append(_set_aside(storage, stream, stream.late, "late", late))
         if part.rejected.num_rows:
             rejected += part.rejected.num_rows
-            _refuse_or_keep(storage, stream, _placed(part.rejected, ordinal), rejects)
+            _refuse_or_keep(storage, stream, _placed(part.rejected, origin.ordinal), rejects)
         yield from packer.parcels()
-    packer.finish(final)
+        if origin.floor is not None:
+            packer.promise(origin.floor, origin.partition)
+        if origin.ends:
+            packer.end(origin.partition)
+    packer.finish(not native and bool(pc.any(rows.column("final")).as_py()))
     yield from packer.parcels()
-    content = packer.report()
-    content["progress"]["rejected"] += rejected
     yield report(
-        content
-        | {
+        {
+            **packer.report(),
+            "rejected": rejected,
             "rejects": rejects,
             "input": fingerprint.describe(),
-            "reached": None if native else _reached(rows),
+            "reached": {} if native else _reached(rows),
         }
     )
 
 
-def _reached(rows: pa.Table) -> tuple[str, int]:
+def _reached(rows: pa.Table) -> dict[str, int]:
     """Return the file, and the place in it, at which the last slice of a batch ends."""
     last = int(arrival_order(rows)[-1])
-    return rows.column("path")[last].as_py(), rows.column("last")[last].as_py()
+    return {rows.column("path")[last].as_py(): rows.column("last")[last].as_py()}
 
 
 def _is_native(stream: StreamDef, rows: pa.Table) -> bool:
@@ -249,26 +264,40 @@ def _described_slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int])
     """Read the slices of files that descriptors name, in order of arrival.
 
     Text is parsed whole, so that a row is bad or good whoever reads it; of columnar files, whose
-    values have their types already, only the needed columns are read.
+    values have their types already, only the needed columns are read.  A slice of no rows is told
+    by an empty part: it makes its partition known, or gives it a heartbeat.
     """
     ordered = rows.select(DESCRIPTOR.names).take(pa.array(arrival_order(rows)))
     for d in ordered.to_pylist():
-        place = (d["path"], d["first"], d["last"])
         typed = bool(d["path"]) and file_kind(stream, d["path"]) in TYPED
         columns = sorted(needed) if typed and stream.late is None else None
-        for part in read_slice(stream, *place, columns, d["shift"] or 0):
-            yield d["ordinal"], part, None
+        origin = Origin(d["ordinal"], d["partition"] or "", d["number"])
+        for part in read_slice(stream, d["path"], d["first"], d["last"], columns, d["shift"] or 0):
+            yield origin, part, None
+        only_the_end = d["final"] and not d["partition"]
+        if d["floor"] is not None or d["ends"] or (d["first"] == d["last"] and not only_the_end):
+            yield (
+                replace(origin, floor=d["floor"], ends=bool(d["ends"])),
+                no_rows(stream),
+                None,
+            )
 
 
 def _native_slices(stream: StreamDef, rows: pa.Table, native: str) -> Iterator[Part]:
-    """Take rows that Spark has parsed, in order of arrival."""
+    """Take rows that Spark has parsed, in order of arrival, partition by partition."""
     order = arrival_order(rows)
     struct = one_array(rows.column(native))
     if (np.diff(order) != 1).any():
         struct = struct.take(pa.array(order))
-    part = read_native(stream, struct)
-    at = struct.type.get_field_index(WANTED)
-    yield -1, part, None if at < 0 else to_mask(struct.field(at))[part.positions]
+    names = one_array(rows.column("partition")).fill_null("").take(pa.array(order))
+    ended = bool(pc.any(rows.column("ends")).as_py())
+    for name in sorted(pc.unique(names).to_pylist()):
+        mine = pc.equal(names, name)
+        some = struct if pc.all(mine).as_py() else struct.filter(mine)
+        part = read_native(stream, some)
+        at = some.type.get_field_index(WANTED)
+        wanted = None if at < 0 else to_mask(some.field(at))[part.positions]
+        yield Origin(-1, name, ends=ended), part, wanted
 
 
 def _set_aside(

@@ -20,11 +20,13 @@ from penstock.physical.batch import Arrivals, Outcome, run_batch
 from penstock.physical.book import BookedQuery, Moment, QueryBook
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import routes
-from penstock.physical.packing import Progress, TablePacker
+from penstock.physical.packing import TablePacker
 from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.progress import Decision, Progress, Timeline
 from penstock.runs.state import MemoryStorage
 from penstock.settings import Settings
+from penstock.timing import TimeRules
 
 Row = tuple[Any, ...]
 Interval = tuple[Row, int, int]
@@ -33,8 +35,9 @@ Interval = tuple[Row, int, int]
 class LocalEngine:
     """The plan of some queries, run in this process. State lives in memory between batches.
 
-    ``slack`` is that of all streams, or of each by name.  Tables are packed in chunks of
-    ``table_rows`` rows.  ``heat`` decides which keys of joins are split; `hot` are those that are.
+    ``slack`` is that of all streams; ``rules`` are what streams say about time, by name.  Tables
+    are packed in chunks of ``table_rows`` rows.  ``heat`` decides which keys of joins are split;
+    `hot` are those that are.
     `answers` are rows ``(values, start, end)`` as they left, `views` whole snapshots, and ``as_of``
     says of which instant; `late` are rows that came too late.
     """
@@ -46,7 +49,8 @@ class LocalEngine:
         *,
         shards: int = 1,
         settings: Mapping[str, Any] | None = None,
-        slack: int | Mapping[str, int] = 0,
+        slack: int = 0,
+        rules: Mapping[str, TimeRules] | None = None,
         mode: str = "intervals",
         table_rows: int = 1 << 18,
         heat: Heat | None = None,
@@ -56,7 +60,8 @@ class LocalEngine:
         self.hot: dict[str, dict[str, Any]] = {}
         self._chunk = table_rows
         self.shards = shards
-        self.slack = slack
+        self._slack = slack
+        self._rules = {} if rules is None else rules
         self._table_rows = {} if tables is None else tables
         self._storage = MemoryStorage()
         self._states: list[dict[str, Any]] = [{} for _ in range(shards)]
@@ -101,32 +106,44 @@ class LocalEngine:
 
     def heartbeat(self, stream: str) -> int:
         """Return the time below which nothing of a stream comes any more."""
-        return self.progress[stream].heartbeat(self._slack(stream))
+        return self.progress[stream].heartbeat
 
     def batch(
         self,
         rows: Mapping[str, Sequence[Row] | pa.Table],
         final: bool | Collection[str] = False,
-        floors: Mapping[str, int] | None = None,
+        decisions: Mapping[str, Decision] | None = None,
     ) -> None:
         """Run one micro-batch; a row is a tuple of the stream's columns.
 
-        ``final`` ends all streams, or those named; ``floors`` are heartbeats that hold after it.
+        ``final`` ends all streams, or those named; ``decisions`` are about time, and hold after it.
         """
+        self.batch_of({name: [("", some)] for name, some in rows.items()}, final, decisions)
+
+    def batch_of(
+        self,
+        parts: Mapping[str, Sequence[tuple[str, Sequence[Row] | pa.Table]]],
+        final: bool | Collection[str] = False,
+        decisions: Mapping[str, Decision] | None = None,
+    ) -> None:
+        """Run one micro-batch of rows of source partitions, each with the partition's name."""
         searching = self.config.join_split == 0 and self.shards > 1
         arrivals = {}
         for name, scan in self.streams.items():
-            arrivals[name] = Arrivals(
-                to_table(scan.schema, rows.get(name, ())),
-                scan.time,
-                self._slack(name),
-                self.progress[name],
-                (floors or {}).get(name, MIN_TIME),
-                final if isinstance(final, bool) else name in final,
-            )
+            came = ((part, to_table(scan.schema, some)) for part, some in parts.get(name, ()))
+            ends = final if isinstance(final, bool) else name in final
+            some = [(part, table) for part, table in came if table.num_rows]
+            arrivals[name] = Arrivals(some, scan.time, final=ends)
+        timeline = Timeline(
+            self.progress,
+            {name: self.rules(name) for name in self.streams},
+            decisions or {},
+            self.plan.stream_groups,
+        )
         outcome, late = run_batch(
             self.plan,
             arrivals,
+            timeline,
             self._states,
             self._storage,
             self.config,
@@ -135,14 +152,16 @@ class LocalEngine:
         )
         for name, table in late.items():
             self.late[name] += [tuple(r.values()) for r in table.to_pylist()]
+        self.progress = timeline.after(outcome.told)
         self._take(outcome)
-        reached = {n: Reached(p.max_time, self.heartbeat(n)) for n, p in self.progress.items()}
+        reached = {n: Reached(p.max_time, p.heartbeat) for n, p in self.progress.items()}
         told = outcome.counted
         self.hot = self.heat.decide(self.plan, self.hot, told, reached, self.shards, searching)
         self._number += 1
 
-    def _slack(self, stream: str) -> int:
-        return self.slack if isinstance(self.slack, int) else self.slack.get(stream, 0)
+    def rules(self, stream: str) -> TimeRules:
+        """Return what a stream says about time."""
+        return self._rules.get(stream) or TimeRules(self._slack)
 
     def _pack_tables(self) -> list[Parcel]:
         """Pack the tables of the queries for which this is the first batch."""
@@ -162,7 +181,6 @@ class LocalEngine:
 
     def _take(self, outcome: Outcome) -> None:
         """Keep what a batch has made."""
-        self.progress |= {name: Progress.of(told) for name, told in outcome.progress.items()}
         for states, new in zip(self._states, outcome.states, strict=True):
             states |= new
         fresh_views: dict[str, list[Row]] = {}

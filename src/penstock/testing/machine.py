@@ -12,7 +12,7 @@ by their snapshots at every instant below ``W``; how intervals were cut on the w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,8 +26,10 @@ from penstock.errors import DataError, NotSupportedError, QueryError, suggest
 from penstock.model import INF, MIN_TIME, TIMESTAMP
 from penstock.physical.book import BookedQuery
 from penstock.physical.planner import Query
+from penstock.physical.progress import Decision
 from penstock.reference import (
     Inputs,
+    Judge,
     Steps,
     relation,
     snapshot_at,
@@ -36,6 +38,7 @@ from penstock.reference import (
 )
 from penstock.settings import Settings
 from penstock.sinks import changes_of
+from penstock.sources.links import check_partition
 from penstock.sources.pushed import as_table
 from penstock.testing.local import LocalEngine
 from penstock.testing.times import (
@@ -47,9 +50,12 @@ from penstock.testing.times import (
     shown_values,
     time_text,
 )
+from penstock.timing import TimeRules
 
 Row = tuple[Any, ...]
 Tables = dict[str, pa.Table]
+Fed = tuple[str, Tables]
+"""A source partition, and the rows that it brings, by stream."""
 
 
 @dataclass
@@ -90,13 +96,13 @@ class Machine:
         self._shards = shards or Settings(settings).shards or 1
         self._batch_rows = batch_rows
         self._day = day
-        self._slack: dict[str, int] = {}
+        self._rules: dict[str, TimeRules] = {}
         self._tables: Tables = {}
         self._events: list[tuple[str, Any]] = []
         self._rejected: dict[str, list[Row]] = {}
         self._changed = False
         self._engine = LocalEngine(
-            {}, self._tables, shards=self._shards, settings=settings, slack=self._slack
+            {}, self._tables, shards=self._shards, settings=settings, rules=self._rules
         )
         self.sql(script)
 
@@ -137,7 +143,7 @@ class Machine:
             self._create_query(definition)
         self.catalog.add(definition)
         if isinstance(definition, StreamDef):
-            self._slack[definition.name] = definition.slack
+            self._rules[definition.name] = definition.timing
         elif isinstance(definition, TableDef) and definition.name.lower() in self._given:
             rows = readable(self._given[definition.name.lower()], definition.schema, self._day)
             self._tables[definition.name] = as_table(rows, definition.schema)
@@ -168,29 +174,71 @@ class Machine:
 
     # -- rows and time -----------------------------------------------------------------------------
 
-    def feed(self, stream: str | Mapping[str, Any], rows: Any = None) -> None:
+    def feed(
+        self, stream: str | Mapping[str, Any], rows: Any = None, partition: int | None = None
+    ) -> None:
         """Feed rows of a stream, or of several (a dict), as one micro-batch.
 
-        Rows are tuples or dicts in a list, an Arrow table or a pandas frame.
+        Rows are tuples or dicts in a list, an Arrow table or a pandas frame.  ``partition`` is the
+        source partition that brings them, a number; None: there is only one.
         """
+        check_partition(partition)
         given = {stream: rows} if isinstance(stream, str) else stream
         fed: Tables = {}
         for name, some in given.items():
             definition = self._stream(name)
             fed[definition.name] = self._accepted_types(definition, some)
-        self._events.append(("feed", fed))
-        most = max((t.num_rows for t in fed.values()), default=0)
+        self._feed([("" if partition is None else str(partition), fed)])
+
+    def _feed(self, given: Sequence[Fed]) -> None:
+        """Feed rows of source partitions, in order, as one micro-batch."""
+        self._events.append(("feed", list(given)))
+        most = max((t.num_rows for _, fed in given for t in fed.values()), default=0)
         size = self._batch_rows or max(1, most)
         for first in range(0, max(1, most), size):
-            self._batch({name: table.slice(first, size) for name, table in fed.items()})
+            parts: dict[str, list[tuple[str, pa.Table]]] = {}
+            for partition, fed in given:
+                for name, table in fed.items():
+                    parts.setdefault(name, []).append((partition, table.slice(first, size)))
+            self._batch(parts)
 
-    def heartbeat(self, stream: str, time: Any) -> None:
-        """Promise that nothing of a stream before ``time`` comes any more; such rows are late."""
-        self._beat({self._stream(stream).name: time})
+    def heartbeat(self, stream: str, time: Any, partition: int | None = None) -> None:
+        """Promise that nothing of a stream before ``time`` comes any more; such rows are late.
+
+        With ``partition`` it is a promise of that source partition alone.
+        """
+        part = None if partition is None else str(partition)
+        self._decide({self._stream(stream).name: Decision({part: self._instant(stream, time)})})
 
     def advance(self, time: Any) -> None:
         """Move time on: nothing of any stream before ``time`` comes any more."""
-        self._beat(dict.fromkeys(sorted(self._engine.streams), time))
+        streams = sorted(self._engine.streams)
+        self._decide({name: Decision({None: self._instant(name, time)}) for name in streams})
+
+    def clock(self, time: Any) -> None:
+        """Move the clock on the wall: streams with HEARTBEAT FROM CLOCK follow it at their lag."""
+        found = {}
+        for name in sorted(self._engine.streams):
+            lag = self.catalog.get("stream", name).timing.clock_lag
+            if lag is not None:
+                found[name] = Decision({None: self._instant(name, time) - lag})
+        if not found:
+            raise QueryError(
+                "some stream must be declared HEARTBEAT FROM CLOCK to follow the clock, but none "
+                "of those that are read is; use heartbeat() or advance()"
+            )
+        self._decide(found)
+
+    def idle(self, stream: str, partition: int | None = None) -> None:
+        """Let a stream with IDLE AFTER, or one of its partitions, be silent for that long."""
+        definition = self._stream(stream)
+        if definition.timing.idle_after is None:
+            raise QueryError(
+                f"a stream must be declared IDLE AFTER to be passed over, but '{stream}' is not"
+            )
+        known = self._engine.progress[definition.name].partitions
+        parts = frozenset(known or (None,)) if partition is None else {str(partition)}
+        self._decide({definition.name: Decision(idle=frozenset(parts))})
 
     def end(self, *streams: str) -> None:
         """End streams, all if none is named: everything becomes final."""
@@ -198,21 +246,23 @@ class Machine:
         self._events.append(("end", names))
         self._batch({}, final=names)
 
-    def _beat(self, times: Mapping[str, Any]) -> None:
-        floors = {}
-        for name, time in times.items():
-            definition: StreamDef = self.catalog.get("stream", name)
-            stamps = definition.schema[definition.time].type == TIMESTAMP
-            floors[name] = instant(time, stamps, self._day)
-        self._events.append(("beat", floors))
-        self._batch({}, floors=floors)
+    def _instant(self, stream: str, time: Any) -> int:
+        definition: StreamDef = self.catalog.get("stream", stream)
+        return instant(time, definition.schema[definition.time].type == TIMESTAMP, self._day)
+
+    def _decide(self, decisions: Mapping[str, Decision]) -> None:
+        self._events.append(("decide", decisions))
+        self._batch({}, decisions=decisions)
 
     def _batch(
-        self, rows: Tables, final: Iterable[str] = (), floors: Mapping[str, int] | None = None
+        self,
+        rows: Mapping[str, Sequence[tuple[str, pa.Table]]],
+        final: Iterable[str] = (),
+        decisions: Mapping[str, Decision] | None = None,
     ) -> None:
         if self._changed:
             self._replan()
-        self._engine.batch(rows, frozenset(final), floors)
+        self._engine.batch_of(rows, frozenset(final), decisions)
 
     def _stream(self, name: str) -> StreamDef:
         definition: StreamDef = self.catalog.get("stream", name)
@@ -378,18 +428,28 @@ class Machine:
         return Inputs(streams, {name: plain_rows(table) for name, table in self._tables.items()})
 
     def _in_time(self, definition: StreamDef) -> list[tuple[Row, int]]:
-        largest = floor = MIN_TIME
-        kept = []
+        """Return the rows of a stream that are not late, by the definition of that."""
+        judge = self._judge()
+        return judge.kept.get(definition.name, [])
+
+    def _judge(self) -> Judge:
+        """Return the oracle's judgement of all that has happened."""
+        judge = Judge()
+        met = [query.streams for query in self._queries()]
+        for name in self._engine.streams:
+            definition: StreamDef = self.catalog.get("stream", name)
+            judge.declare(name, definition.timing, definition.time)
         for kind, what in self._events:
-            if kind == "beat":
-                floor = max(floor, what.get(definition.name, MIN_TIME))
-            if kind == "feed" and definition.name in what:
-                for row in plain_rows(what[definition.name]):
-                    time = row[definition.time]
-                    if time >= max(largest - definition.slack, floor):
-                        kept.append((row, time))
-                        largest = max(largest, time)
-        return kept
+            if kind == "decide":
+                judge.decide({name: (told.floors, told.idle) for name, told in what.items()}, met)
+            elif kind == "feed":
+                for partition, fed in what:
+                    for name, table in fed.items():
+                        judge.feed(name, partition, plain_rows(table))
+                judge.settle(met)
+            elif kind == "end":
+                judge.end(what)
+        return judge
 
     def _oracle_stream(self, query: RigQuery) -> Counter[tuple[int, Row]]:
         until = self._heartbeat(query)

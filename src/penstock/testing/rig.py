@@ -17,7 +17,7 @@ from penstock.model import INF, MIN_TIME, Schema
 from penstock.reference import Steps, from_intervals, relation, to_intervals
 from penstock.settings import SETTINGS
 from penstock.testing.differences import alike, apart, sentence
-from penstock.testing.machine import Machine, RigQuery, Row, Tables
+from penstock.testing.machine import Fed, Machine, RigQuery, Row
 from penstock.testing.times import instant, meant, plain, time_text, value_text
 
 CUTS = ("as fed", "in one batch", "row by row")
@@ -177,11 +177,9 @@ class Rig(Machine):
             if kind == "sql":
                 rig.sql(what)
             elif kind == "feed":
-                rig.feed(what)
-            elif kind == "beat":
-                for name, time in what.items():
-                    rig._batch({}, floors={name: time})
-                rig._events.append((kind, what))
+                rig._feed(what)
+            elif kind == "decide":
+                rig._decide(what)
             else:
                 rig.end(*sorted(what))
         return rig
@@ -256,31 +254,42 @@ def _variants(more: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int, dic
 
 
 def _recut(events: Iterable[tuple[str, Any]], cuts: str) -> Iterator[tuple[str, Any]]:
-    """Cut the rows between two other events anew."""
-    waiting: list[Tables] = []
+    """Cut the rows between two other events anew.
+
+    That a source partition appears, or wakes from a silence, is an event: its rows are then judged
+    by what its stream has promised before.
+    """
+    waiting: list[Fed] = []
+    awake: set[tuple[str, str]] = set()
 
     def release() -> Iterator[tuple[str, Any]]:
         if cuts == "as fed":
-            yield from (("feed", fed) for fed in waiting)
+            yield from (("feed", [fed]) for fed in waiting)
+        elif cuts == "in one batch" and waiting:
+            yield "feed", list(waiting)
         elif waiting:
-            names = list(dict.fromkeys(name for fed in waiting for name in fed))
-            whole = {n: pa.concat_tables(f[n] for f in waiting if n in f) for n in names}
-            if cuts == "in one batch":
-                yield "feed", whole
-            else:
-                rows = sum(table.num_rows for table in whole.values())
-                size = -(-rows // MOST_BATCHES) or 1
-                for name, table in whole.items():
+            rows = sum(table.num_rows for _, fed in waiting for table in fed.values())
+            size = -(-rows // MOST_BATCHES) or 1
+            for partition, fed in waiting:
+                for name, table in fed.items():
                     for first in range(0, table.num_rows, size):
-                        yield "feed", {name: table.slice(first, size)}
+                        yield "feed", [(partition, {name: table.slice(first, size)})]
         waiting.clear()
 
     for kind, what in events:
-        if kind == "feed":
-            waiting.append(what)
+        if kind != "feed":
+            yield from release()
+            if kind == "decide":
+                silent = {name for name, decision in what.items() if decision.idle}
+                awake = {known for known in awake if known[0] not in silent}
+            yield kind, what
             continue
-        yield from release()
-        yield kind, what
+        for partition, fed in what:
+            known = {(name, partition) for name in fed}
+            if not known <= awake:
+                yield from release()
+            awake |= known
+            waiting.append((partition, fed))
     yield from release()
 
 

@@ -19,7 +19,8 @@ from penstock.cql.binding.binder import QueryBinder
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
-from penstock.cql.binding.times import chronons, find_column, kind_of_type, seconds, time_kinds
+from penstock.cql.binding.times import chronons, find_column, kind_of_type, time_kinds
+from penstock.cql.binding.timing import TimingBinder
 from penstock.cql.grammar.syntax import CreateSyntax, Name, OptionValue, span_of
 from penstock.errors import suggest
 from penstock.expr.nodes import Expr
@@ -106,18 +107,14 @@ class DefinitionBinder:
 
     def _stream(self) -> StreamDef:
         schema = self._schema()
-        clauses, owner = self.syntax.clauses, f"stream {self.syntax.name.text}"
-        time = self._time(schema, owner)
-        kind = kind_of_type(schema[time].type)
-        slack, idle = clauses.get("SLACK"), clauses.get("IDLE")
+        time = self._time(schema, f"stream {self.syntax.name.text}")
         return StreamDef(
             name=self.syntax.name.text,
             schema=schema,
             format=self._format(),
             options=self._options(),
             time=time,
-            slack=0 if slack is None else chronons(self.source, slack, kind, owner, least=0),
-            idle_after=None if idle is None else seconds(self.source, idle, "IDLE AFTER"),
+            timing=TimingBinder(self.source, self.syntax, schema, time).bind(),
             priority=self._priority(schema),
             deadletter=self._sink("ON"),
             late=self._sink("LATE"),

@@ -17,9 +17,11 @@ from penstock.cql.grammar.syntax import (
     DropSyntax,
     Duration,
     ExplainSyntax,
+    KeepingSyntax,
     Name,
     OptionValue,
     Parsed,
+    PunctuationSyntax,
     QuerySyntax,
     Scalar,
     StatementSyntax,
@@ -48,7 +50,19 @@ MATERIALIZED = "materialized view"
 _BEFORE_AS = {"query": "INTO sink or ", MATERIALIZED: "KEEP duration or "}
 
 _CLAUSES: dict[str, tuple[str, ...]] = {
-    "stream": ("USING", "OPTIONS", "TIMESTAMP", "SLACK", "IDLE", "PRIORITY", "ON", "LATE"),
+    "stream": (
+        "USING",
+        "OPTIONS",
+        "TIMESTAMP",
+        "SLACK",
+        "IDLE",
+        "HEARTBEAT",
+        "PUNCTUATION",
+        "STEP",
+        "PRIORITY",
+        "ON",
+        "LATE",
+    ),
     "table": ("USING", "OPTIONS", "VALID"),
     "sink": ("USING", "OPTIONS"),
 }
@@ -56,6 +70,8 @@ _CLAUSES: dict[str, tuple[str, ...]] = {
 _CLAUSE_TEXT = {
     "TIMESTAMP": "TIMESTAMP BY",
     "IDLE": "IDLE AFTER",
+    "HEARTBEAT": "HEARTBEAT FROM CLOCK",
+    "PUNCTUATION": "PUNCTUATION WHEN",
     "ON": "ON ERROR",
     "LATE": "LATE INTO",
     "VALID": "VALID FROM",
@@ -300,6 +316,30 @@ class StatementParser(QueryParser):
         self.demand("AFTER", "IDLE")
         return self.duration("IDLE AFTER")
 
+    def _slack(self) -> Duration | KeepingSyntax:
+        if not self.accept("AUTO"):
+            return self.duration("SLACK")
+        start = self.here()[0]
+        if not self.accept("KEEPING"):
+            return KeepingSyntax(None, self.since(start))
+        token = self._curr
+        if not token or token.token_type != TokenType.NUMBER:
+            self.fail(f"KEEPING must be followed by a share such as 99.9 %, got {self.got()}")
+        self._advance()
+        if not self.sign(TokenType.MOD) and not self.accept("PERCENT"):
+            self.fail(f"KEEPING {token.text} must be followed by %, got {self.got()}")
+        return KeepingSyntax(token.text, self.since(start))
+
+    def _from_clock(self) -> Duration | None:
+        self.demand("FROM", "HEARTBEAT")
+        self.demand("CLOCK", "HEARTBEAT FROM")
+        return self.duration("LAG") if self.accept("LAG") else None
+
+    def _punctuation(self) -> PunctuationSyntax:
+        self.demand("WHEN", "PUNCTUATION")
+        condition = self.scalar()
+        return PunctuationSyntax(condition, self.scalar() if self.accept("TIME") else None)
+
     def _on_error(self) -> Name | None:
         self.demand("ERROR", "ON")
         if self.accept("FAIL"):
@@ -323,8 +363,11 @@ _READERS: dict[str, Callable[[StatementParser], Any]] = {
     "USING": StatementParser._using,
     "OPTIONS": StatementParser._options,
     "TIMESTAMP": StatementParser._timestamp_by,
-    "SLACK": lambda parser: parser.duration("SLACK"),
+    "SLACK": StatementParser._slack,
     "IDLE": StatementParser._idle_after,
+    "HEARTBEAT": StatementParser._from_clock,
+    "PUNCTUATION": StatementParser._punctuation,
+    "STEP": lambda parser: parser.duration("STEP"),
     "PRIORITY": lambda parser: parser.scalar(),
     "ON": StatementParser._on_error,
     "LATE": StatementParser._late_into,

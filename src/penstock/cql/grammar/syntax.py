@@ -53,6 +53,22 @@ class Duration:
 
 
 @dataclass(frozen=True)
+class KeepingSyntax:
+    """``AUTO KEEPING 99.9 %`` behind SLACK; None: the share is left out."""
+
+    percent: str | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class PunctuationSyntax:
+    """``PUNCTUATION WHEN condition TIME expr``."""
+
+    condition: Scalar
+    time: Scalar | None
+
+
+@dataclass(frozen=True)
 class TimePoint:
     """A point in time: text such as ``'2024-01-01 00:00:00'`` or an integer."""
 

@@ -10,6 +10,10 @@ belongs to a batch.  The task that packs a stream's rows reads the range itself 
   in microseconds minus ``FOLDER_ORDINAL``.
 * Sorting by ``(ordinal, path, first)`` gives the order of arrival for every kind of source.
 * ``shift`` is added to the time column; ``final`` marks the end of a finite source.
+* ``partition`` and ``number`` name the source partition that the rows belong to: its progress and
+  its late rows are its own.  A slice of no rows makes a partition known before it is read.
+* ``floor`` is a heartbeat of the partition that holds after the slice; ``ends``: nothing more comes
+  of the partition.
 
 A `Slice` keeps every row of its range exactly once: either in ``table`` or in ``rejected``.
 """
@@ -20,7 +24,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 import numpy as np
@@ -42,12 +46,30 @@ DESCRIPTOR = pa.schema(
         ("ordinal", pa.int64()),
         ("shift", pa.int64()),
         ("final", pa.bool_()),
+        ("partition", pa.string()),
+        ("number", pa.int64()),
+        ("floor", pa.int64()),
+        ("ends", pa.bool_()),
     ]
 )
 """The columns that every opened stream has."""
 
-Descriptor = tuple[str, str, int, int, int, int, bool]
-"""stream, path, first, last, ordinal, shift, final."""
+
+class Descriptor(NamedTuple):
+    """A slice of a file, as Spark carries it; see the head of this module."""
+
+    stream: str
+    path: str
+    first: int
+    last: int
+    ordinal: int
+    shift: int = 0
+    final: bool = False
+    partition: str = ""
+    number: int = 0
+    floor: int | None = None
+    ends: bool = False
+
 
 FOLDER_ORDINAL = 2**62
 """Subtracted from modification times, so that the ordinals of folder files are negative."""
@@ -103,6 +125,12 @@ class Slice:
     table: pa.Table
     positions: I64
     rejected: pa.Table
+
+
+def no_rows(definition: StreamDef) -> Slice:
+    """Return a slice of no rows."""
+    schema = pa.schema([pa.field(f.name, f.type) for f in definition.schema])
+    return Slice(schema.empty_table(), np.empty(0, np.int64), REJECTED.empty_table())
 
 
 def option(definition: StreamDef, name: str, default: str | None = None) -> str | None:

@@ -1,0 +1,200 @@
+"""Which rows are late, by definition: the oracle of section 5 of the semantics, row by row.
+
+Each source partition has a heartbeat.  A row below the heartbeat that its partition had before it
+is late.  The heartbeat of a stream is the least of its partitions that are not idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.reference.expressions import evaluate
+from penstock.timing import TimeRules
+
+BEGINNING = -(2**63)
+"""Before all time: nothing is promised."""
+
+Row = tuple[Any, ...]
+
+
+@dataclass
+class Source:
+    """A source partition: the largest time, what else is promised, and the delays of all rows."""
+
+    newest: int = BEGINNING
+    promised: int = BEGINNING
+    idle: bool = False
+    delays: list[int] = field(default_factory=list)
+    slack: int | None = None
+    weights: dict[int, float] = field(default_factory=dict)
+    counted: int = 0
+
+    def heartbeat(self) -> int:
+        """Return the time below which its rows are late."""
+        if self.slack is None or self.newest - self.slack < BEGINNING:
+            return self.promised
+        return max(self.promised, self.newest - self.slack)
+
+    def measure(self, time: int, keeping: float) -> None:
+        """Follow the disorder: the slack changes behind rows 16, 32, .. 1024, and every 1024."""
+        behind = 0 if self.newest == BEGINNING else max(self.newest - time, 0)
+        self.delays.append(_edge(behind))
+        rows = len(self.delays)
+        doubling = rows <= 1024 and rows >= 16 and rows & (rows - 1) == 0
+        if not doubling and rows % 1024:
+            return
+        self.promised = max(self.promised, self._before(time))
+        remains = min(max(1.0 - 1024 * (1.0 - keeping) / 50.0, 0.5), 0.999)
+        self.weights = {delay: weight * remains for delay, weight in self.weights.items()}
+        for delay in self.delays[self.counted :]:
+            self.weights[delay] = self.weights.get(delay, 0.0) + 1
+        self.counted = rows
+        self.slack = _quantile(self.weights, keeping)
+
+    def _before(self, time: int) -> int:
+        """Return the heartbeat with the slack that is about to change."""
+        newest = max(self.newest, time)
+        return BEGINNING if self.slack is None else newest - self.slack
+
+
+def _edge(delay: int) -> int:
+    """Return the largest delay that is counted like this one: an eighth of a power of two."""
+    if delay < 16:
+        return delay
+    step = 1 << (delay.bit_length() - 4)
+    return delay // step * step + step - 1
+
+
+def _quantile(weights: Mapping[int, float], keeping: float) -> int:
+    beyond = (1.0 - keeping) * sum(weights.values())
+    if beyond < 1.0:
+        return 2 * max(weights)
+    above = 0.0
+    best = max(weights)
+    for delay in sorted(weights, reverse=True):
+        if above > beyond:
+            break
+        best = delay
+        above += weights[delay]
+    return best
+
+
+@dataclass
+class Stream:
+    """A stream: its partitions, what it declares, and the heartbeat that it has given."""
+
+    rules: TimeRules
+    time: int
+    sources: dict[str, Source] = field(default_factory=dict)
+    given: int = BEGINNING
+    ended: bool = False
+    silent: bool = False
+
+    @property
+    def idle(self) -> bool:
+        if self.sources:
+            return all(source.idle for source in self.sources.values())
+        return self.silent
+
+    def settle(self) -> None:
+        """Give the heartbeat that its partitions have now."""
+        busy = [s.heartbeat() for s in self.sources.values() if not s.idle]
+        idle = [s.heartbeat() for s in self.sources.values() if s.idle]
+        found = min(busy) if busy else max(idle, default=BEGINNING)
+        self.given = max(self.given, found)
+
+
+class Judge:
+    """Judges rows as they come; ``kept`` are those in time, ``late`` the others, by stream."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, Stream] = {}
+        self.kept: dict[str, list[tuple[Row, int]]] = {}
+        self.late: dict[str, list[Row]] = {}
+
+    def declare(self, name: str, rules: TimeRules, time: int) -> None:
+        """Make a stream known; ``time`` is its time column."""
+        self.streams[name] = Stream(rules, time)
+        self.kept[name], self.late[name] = [], []
+
+    def feed(self, name: str, partition: str, rows: Iterable[Row]) -> None:
+        """Let rows of a partition come, one after another."""
+        stream = self.streams[name]
+        rules = stream.rules
+        for row in rows:
+            source = stream.sources.setdefault(partition, Source())
+            if rules.keeping is None:
+                source.slack = rules.slack
+            source.idle = False
+            source.promised = max(source.promised, stream.given)
+            time = row[stream.time]
+            if time < source.heartbeat():
+                self.late[name].append(row)
+            else:
+                self.kept[name].append((row, time))
+            if rules.keeping is not None:
+                source.measure(time, rules.keeping)
+            source.newest = max(source.newest, time)
+            for punctuation in rules.punctuations:
+                if evaluate(punctuation.condition, row):
+                    said = time
+                    if punctuation.time is not None:
+                        said = evaluate(punctuation.time, row)
+                    if said is not None:
+                        source.promised = max(source.promised, min(said, 2**63 - 2))
+
+    def decide(
+        self,
+        told: Mapping[str, tuple[Mapping[str | None, int], Iterable[str | None]]],
+        met: Iterable[Iterable[str]],
+    ) -> None:
+        """Take what clock, program and silence say of streams: heartbeats, idle partitions."""
+        for name, (floors, idle) in told.items():
+            stream = self.streams[name]
+            for partition, floor in floors.items():
+                if partition is None:
+                    stream.given = max(stream.given, floor)
+                for key, source in stream.sources.items():
+                    if partition in (None, key):
+                        source.promised = max(source.promised, floor)
+            for partition in idle:
+                if partition is None:
+                    stream.silent = True
+                elif partition in stream.sources:
+                    source = stream.sources[partition]
+                    source.idle = True
+                    if source.newest > BEGINNING:
+                        source.promised = max(source.promised, source.newest + 1)
+        self.settle(met)
+
+    def end(self, names: Iterable[str]) -> None:
+        """Let streams end."""
+        for name in names:
+            self.streams[name].ended = True
+
+    def settle(self, met: Iterable[Iterable[str]]) -> None:
+        """Give heartbeats; idle streams are passed over by those that they meet in queries."""
+        for stream in self.streams.values():
+            stream.settle()
+        for group in _together([set(names) for names in met]):
+            members = [self.streams[n] for n in group if not self.streams[n].ended]
+            idle = [stream for stream in members if stream.idle]
+            busy = [stream.given for stream in members if not stream.idle]
+            heard = [given for given in busy if given > BEGINNING]
+            if busy and not heard:
+                continue
+            reached = min(heard) if heard else max((s.given for s in idle), default=BEGINNING)
+            for stream in idle:
+                stream.given = max(stream.given, reached)
+
+
+def _together(groups: list[set[str]]) -> list[set[str]]:
+    """Join groups that share a stream, until none do."""
+    for one in range(len(groups)):
+        for other in range(one + 1, len(groups)):
+            if groups[one] & groups[other]:
+                rest = [g for n, g in enumerate(groups) if n not in (one, other)]
+                return _together([*rest, groups[one] | groups[other]])
+    return groups
