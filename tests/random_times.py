@@ -58,6 +58,8 @@ def clauses(dice: random.Random, stamps: bool) -> list[str]:
     ]
     if stamps and dice.random() < 0.4:
         found.append(f"HEARTBEAT FROM CLOCK LAG {dice.randint(0, 5)} MICROSECONDS")
+    if dice.random() < 0.3:
+        found.append(f"PARTITIONS {dice.randint(1, 4)}")
     if dice.random() < 0.5:
         found.append("IDLE AFTER 5 SECONDS")
     if dice.random() < 0.4:

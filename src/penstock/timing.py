@@ -30,6 +30,7 @@ class TimeRules:
     ``slack``: rows may come so much later than the newest.  ``keeping``: SLACK AUTO, the share of
     rows that shall not be late.  ``clock_lag``: HEARTBEAT FROM CLOCK.  ``idle_after``, in seconds:
     a partition that is silent so long is passed over.  ``step``: how far it may be ahead of others.
+    ``partitions``: how many source partitions it has; None: as many as were heard.
     """
 
     slack: int = 0
@@ -37,6 +38,7 @@ class TimeRules:
     clock_lag: int | None = None
     idle_after: float | None = None
     step: int | None = None
+    partitions: int | None = None
     punctuations: tuple[Punctuation, ...] = field(default=())
 
     @property

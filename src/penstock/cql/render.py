@@ -209,6 +209,8 @@ def timing_texts(rules: TimeRules, names: Sequence[str], stamps: bool) -> dict[s
         found["HEARTBEAT FROM CLOCK LAG"] = duration_text(rules.clock_lag, stamps)
     if rules.idle_after is not None:
         found["IDLE AFTER"] = duration_text(round(rules.idle_after * 1_000_000), stamps=True)
+    if rules.partitions is not None:
+        found["PARTITIONS"] = str(rules.partitions)
     if rules.step is not None:
         found["STEP"] = duration_text(rules.step, stamps)
     for punctuation in rules.punctuations:

@@ -121,10 +121,10 @@ class Packer:
         """End the batch: tell every shard how far it came; ``final``: nothing follows."""
         self._final = final
         if self.plan.stages:  # otherwise nobody is there to be told
-            self._parcels += announce(self._reported(whole=False), self._shards)
+            self._parcels += announce(self._reported(), self._shards)
 
-    def _reported(self, whole: bool) -> dict[str, Any]:
-        return reported(self._name, self.partitions, self._ended, self._final, whole)
+    def _reported(self) -> dict[str, Any]:
+        return reported(self._name, self.partitions, self._ended, self._final)
 
     def _promised(self, table: pa.Table, time: I64) -> I64 | None:
         """Return the heartbeats that punctuations among the rows give; None: there are none."""
@@ -154,7 +154,7 @@ class Packer:
         """
         return {
             "kind": "source",
-            **self._reported(whole=True),
+            **self._reported(),
             "counted": {channel: s.describe() for channel, s in self._samples.items()},
             "efforts": self._fragment.efforts(),
         }

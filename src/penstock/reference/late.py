@@ -6,6 +6,7 @@ is late.  The heartbeat of a stream is the least of its partitions that are not 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,8 +29,6 @@ class Source:
     idle: bool = False
     delays: list[int] = field(default_factory=list)
     slack: int | None = None
-    weights: dict[int, float] = field(default_factory=dict)
-    counted: int = 0
 
     def heartbeat(self) -> int:
         """Return the time below which its rows are late."""
@@ -38,47 +37,18 @@ class Source:
         return max(self.promised, self.newest - self.slack)
 
     def measure(self, time: int, keeping: float) -> None:
-        """Follow the disorder: the slack changes behind rows 16, 32, .. 1024, and every 1024."""
-        behind = 0 if self.newest == BEGINNING else max(self.newest - time, 0)
-        self.delays.append(_edge(behind))
+        """Follow the disorder: the slack is the largest delay of the last p / (1 - p) rows.
+
+        These are the block under way and the 16 before it, counted from the first row.
+        """
+        self.promised = self.heartbeat()  # a slack that grows takes nothing back
+        self.delays.append(0 if self.newest == BEGINNING else max(self.newest - time, 0))
         rows = len(self.delays)
-        doubling = rows <= 1024 and rows >= 16 and rows & (rows - 1) == 0
-        if not doubling and rows % 1024:
-            return
-        self.promised = max(self.promised, self._before(time))
-        remains = min(max(1.0 - 1024 * (1.0 - keeping) / 50.0, 0.5), 0.999)
-        self.weights = {delay: weight * remains for delay, weight in self.weights.items()}
-        for delay in self.delays[self.counted :]:
-            self.weights[delay] = self.weights.get(delay, 0.0) + 1
-        self.counted = rows
-        self.slack = _quantile(self.weights, keeping)
-
-    def _before(self, time: int) -> int:
-        """Return the heartbeat with the slack that is about to change."""
-        newest = max(self.newest, time)
-        return BEGINNING if self.slack is None else newest - self.slack
-
-
-def _edge(delay: int) -> int:
-    """Return the largest delay that is counted like this one: an eighth of a power of two."""
-    if delay < 16:
-        return delay
-    step = 1 << (delay.bit_length() - 4)
-    return delay // step * step + step - 1
-
-
-def _quantile(weights: Mapping[int, float], keeping: float) -> int:
-    beyond = (1.0 - keeping) * sum(weights.values())
-    if beyond < 1.0:
-        return 2 * max(weights)
-    above = 0.0
-    best = max(weights)
-    for delay in sorted(weights, reverse=True):
-        if above > beyond:
-            break
-        best = delay
-        above += weights[delay]
-    return best
+        wanted = max(16, math.ceil(keeping / (1.0 - keeping) - 1e-6))
+        block = max(1, wanted // 16)
+        recent = self.delays[max(0, rows // block - 16) * block :]
+        if rows >= 16:
+            self.slack = max(recent) * (1 if rows >= wanted else 2)
 
 
 @dataclass
@@ -103,7 +73,8 @@ class Stream:
         busy = [s.heartbeat() for s in self.sources.values() if not s.idle]
         idle = [s.heartbeat() for s in self.sources.values() if s.idle]
         found = min(busy) if busy else max(idle, default=BEGINNING)
-        self.given = max(self.given, found)
+        if len(self.sources) >= (self.rules.partitions or 0) or self.silent:
+            self.given = max(self.given, found)
 
 
 class Judge:

@@ -11,7 +11,7 @@ from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import STAMPS, chronons, kind_of_type, seconds
-from penstock.cql.grammar.syntax import CreateSyntax, Duration, KeepingSyntax, Scalar, span_of
+from penstock.cql.grammar.syntax import CreateSyntax, Duration, KeepingSyntax, Name, Scalar, span_of
 from penstock.expr.nodes import Expr
 from penstock.expr.types import type_name
 from penstock.model import Schema
@@ -19,6 +19,9 @@ from penstock.timing import Punctuation, TimeRules
 
 _KEPT = "99.9"
 """The share of rows, in per cent, that SLACK AUTO keeps if nothing else is said."""
+
+
+_MOST_PARTITIONS = 1 << 20
 
 
 class TimingBinder:
@@ -42,6 +45,7 @@ class TimingBinder:
             clock_lag=self._clock_lag() if "HEARTBEAT" in clauses else None,
             idle_after=None if idle is None else seconds(self.source, idle, "IDLE AFTER"),
             step=None if step is None else self._chronons(step),
+            partitions=self._partitions(),
             punctuations=self._punctuations(),
         )
 
@@ -69,6 +73,16 @@ class TimingBinder:
                 self.syntax.name.span if given is None else given.span,
             )
         return 0 if given is None else self._chronons(given)
+
+    def _partitions(self) -> int | None:
+        given: Name | None = self.syntax.clauses.get("PARTITIONS")
+        if given is None:
+            return None
+        if not 1 <= int(given.text) <= _MOST_PARTITIONS:
+            self.source.fail(
+                f"PARTITIONS must be from 1 to {_MOST_PARTITIONS}, got {given.text}", given.span
+            )
+        return int(given.text)
 
     def _punctuations(self) -> tuple[Punctuation, ...]:
         given = self.syntax.clauses.get("PUNCTUATION")

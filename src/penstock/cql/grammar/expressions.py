@@ -31,6 +31,7 @@ _AFTER_DURATION = RESERVED | frozenset(
         "HEARTBEAT",
         "PUNCTUATION",
         "STEP",
+        "PARTITIONS",
         "PRIORITY",
         "LATE",
         "TIMESTAMP",

@@ -59,6 +59,7 @@ _CLAUSES: dict[str, tuple[str, ...]] = {
         "HEARTBEAT",
         "PUNCTUATION",
         "STEP",
+        "PARTITIONS",
         "PRIORITY",
         "ON",
         "LATE",
@@ -335,6 +336,13 @@ class StatementParser(QueryParser):
         self.demand("CLOCK", "HEARTBEAT FROM")
         return self.duration("LAG") if self.accept("LAG") else None
 
+    def _partitions(self) -> Name:
+        token = self._curr
+        if not token or token.token_type != TokenType.NUMBER or not token.text.isdecimal():
+            self.fail(f"PARTITIONS must be followed by a whole number, got {self.got()}")
+        self._advance()
+        return Name(token.text, (token.start, token.end + 1))
+
     def _punctuation(self) -> PunctuationSyntax:
         self.demand("WHEN", "PUNCTUATION")
         condition = self.scalar()
@@ -368,6 +376,7 @@ _READERS: dict[str, Callable[[StatementParser], Any]] = {
     "HEARTBEAT": StatementParser._from_clock,
     "PUNCTUATION": StatementParser._punctuation,
     "STEP": lambda parser: parser.duration("STEP"),
+    "PARTITIONS": StatementParser._partitions,
     "PRIORITY": lambda parser: parser.scalar(),
     "ON": StatementParser._on_error,
     "LATE": StatementParser._late_into,
