@@ -24,7 +24,7 @@ from penstock.expr.types import NULL, TYPES
 from penstock.masking import shown_option
 from penstock.model import Field, Schema
 from penstock.options import Secret
-from penstock.windows import WindowSpec
+from penstock.windows import Bounds, WindowSpec
 
 _CLASSES: dict[str, Any] = {
     kind.__name__: kind
@@ -41,6 +41,7 @@ _CLASSES: dict[str, Any] = {
         OverCall,
         Field,
         Schema,
+        Bounds,
         WindowSpec,
         StreamDef,
         TableDef,

@@ -12,7 +12,8 @@ the operator runs one stage later.
 
 Selections and projections over a source run where its rows are packed (stage -1).  A window by time
 over a source stays above the exchange, so that one channel serves every window over the same rows;
-selections and projections above it move below it, which changes nothing: it touches only times.
+selections and projections above it move below it, which changes nothing: it touches only times,
+unless it adds columns.
 """
 
 from __future__ import annotations
@@ -155,7 +156,10 @@ class Graph:
             return self.operator(spec, [producer], [demand], types, where, label, pattern)
         window = node.spec if isinstance(node.spec, TimeWindowSpec) else None
         below_window = window is not None and spec.rowwise
-        must_wait = window is not None and window.window.drops_rows and not spec.cannot_fail()
+        must_wait = window is not None and (
+            window.window.bounds is not None  # it adds columns
+            or (window.window.drops_rows and not spec.cannot_fail())
+        )
         if node.stage >= 0 or (below_window and must_wait):
             return self.operator(spec, [producer], [None], types, partitioning, label, pattern)
         if window is not None and below_window:  # it touches only times

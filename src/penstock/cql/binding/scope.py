@@ -16,17 +16,21 @@ from penstock.model import Schema
 
 @dataclass(frozen=True)
 class ScopeColumn:
-    """A column of a FROM item. ``hidden``: the second of two that USING made one."""
+    """A column of a FROM item. ``hidden``: it is reached by ``item.column`` only.
+
+    ``own`` is the name that the column has in its item, if it is also called otherwise.
+    """
 
     qualifier: str
     name: str
     index: int
     type: pa.DataType
     hidden: bool = False
+    own: str = ""
 
     @property
     def expr(self) -> Column:
-        return Column(self.index, self.type, self.name)
+        return Column(self.index, self.type, self.own or self.name)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from penstock.cql.binding.over import Overs
 from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
 from penstock.cql.binding.scope import Scope, ScopeColumn
 from penstock.cql.binding.script import Script
+from penstock.cql.binding.spark_windows import called, spark_window
 from penstock.cql.binding.subqueries import NOT_OUTSIDE, Condition, Partners, restrict, split
 from penstock.cql.binding.times import check_one_kind
 from penstock.cql.grammar.syntax import (
@@ -100,13 +101,16 @@ class SelectBinder:
         open: bool = False,
     ) -> None:
         self.source = source
-        self.block = block = push_bound(source, block, queries.deferred)
+        block, window = spark_window(source, push_bound(source, block, queries.deferred))
+        self.block = block
         self.queries = queries
         self.around = around
         self.open = open
         self.conditions: list[Expr] = []
         self.facts: list[Expr] = []
         self.node, self.scope = self._from()
+        if window:
+            self.scope = called(source, self.scope, window)
         self.node = hinted(self.node, block.hint)
         self.inputs = len(self.node.schema)
         self.aggregates = Aggregates(self.inputs)
