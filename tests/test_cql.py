@@ -44,7 +44,7 @@ from penstock.cql.binding.statements import (
 from penstock.expr.nodes import AggregateCall, Call, Cast, Column, Literal
 from penstock.masking import masked_script
 from penstock.model import INF, TIMESTAMP
-from penstock.windows import WindowSpec
+from penstock.windows import Bounds, WindowSpec
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -243,6 +243,13 @@ FORMS = [
     ("[ROWS UNBOUNDED]", WindowSpec()),
     ("[PARTITION BY k ROWS UNBOUNDED]", WindowSpec()),
     ("[RANGE UNBOUNDED SLIDE 4]", WindowSpec(range=INF, slide=4)),
+    ("[TUMBLE 10]", WindowSpec(hop=10, slide=10, bounds=Bounds(pa.int64(), 10))),
+    ("[hop 10 slide 4]", WindowSpec(hop=10, slide=4, bounds=Bounds(pa.int64(), 10))),
+    (
+        "[HOP 10 SLIDE 4 OFFSET 7 START -3]",
+        WindowSpec(hop=10, slide=4, offset=3, origin=-3, bounds=Bounds(pa.int64(), 10)),
+    ),
+    ("[TUMBLE 10 OFFSET -20]", WindowSpec(hop=10, slide=10, bounds=Bounds(pa.int64(), 10))),
     ("[NOW]", WindowSpec(now=True)),
     ("[AFTER 5]", WindowSpec(after=5)),
     ("[BEFORE -5]", WindowSpec(before=-5)),
@@ -287,6 +294,15 @@ def test_every_window_form(text: str, spec: WindowSpec, catalog: Catalog):
         (
             "[RANGE INTERVAL '1' HOUR SLIDE 1 MINUTE]",
             WindowSpec(range=3600 * SECOND, slide=60 * SECOND),
+        ),
+        (
+            "[TUMBLE INTERVAL '1' HOUR OFFSET INTERVAL 5 MINUTES]",
+            WindowSpec(
+                hop=3600 * SECOND,
+                slide=3600 * SECOND,
+                offset=300 * SECOND,
+                bounds=Bounds(TIMESTAMP, 3600 * SECOND),
+            ),
         ),
         ("[AFTER '2024-01-01 00:00:00']", WindowSpec(after=JAN_2024)),
         ("[AFTER TIMESTAMP '2024-01-01 00:00:00.5']", WindowSpec(after=JAN_2024 + SECOND // 2)),

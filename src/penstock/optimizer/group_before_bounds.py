@@ -6,7 +6,8 @@ need not be cut into one for each window: a row is added to a group and taken aw
 The snapshot at each pulse is then shown until the next, with the bounds of the window that ends
 there; conditions on the bounds alone are asked of these few rows.
 
-An aggregate of a bound, or a condition on a bound and another column, needs the rows as they are.
+An aggregate of a bound, or a condition on a bound and another column, needs the rows as they are;
+so does an expression that can fail on rows that a condition on a bound would have left out.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def _grouped(node: algebra.Aggregate) -> Node | None:
         return None
     late = [c for c in found.conditions if found.is_bound(c)]
     early = [c for c in found.conditions if found.is_own(c)]
-    movable = all(cannot_fail(condition) for condition in late)
+    given = [*early, *(a for a in found.arguments if a is not None)]
+    given += [key for key in found.keys if found.is_own(key)]
+    movable = not late or all(cannot_fail(part) for part in (*late, *given))
     split = len(late) + len(early) == len(found.conditions)
     plain = all(a is None or found.is_own(a) for a in found.arguments)
     clear = all(found.is_bound(key) or found.is_own(key) for key in found.keys)
