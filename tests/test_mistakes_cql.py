@@ -224,6 +224,18 @@ QUERIES = [
     ),
     # windows as Spark writes them
     ("SELECT window(t, 5), COUNT(*) FROM a GROUP BY window(t, 5)", "in SELECT, write wind", None),
+    (
+        "SELECT window, COUNT(*) FROM a GROUP BY window(t, 5)",
+        "window is two columns; write window.start and window.end",
+        "window",
+    ),
+    (
+        "SELECT COUNT(*) FROM a GROUP BY TUMBLE(t, INTERVAL '5' MINUTES)",
+        "TUMBLE(..) is no function of GROUP BY; write the window in FROM, such as s [TUMBLE 5 "
+        "MINUTES], and use its columns window_start and window_end",
+        "TUMBLE(t, INTERVAL '5' MINUTES)",
+    ),
+    ("SELECT HOP_START(t, 5) FROM a GROUP BY k", "HOP_START(..) is no function of SELECT", None),
     ("SELECT COUNT(*) FROM a GROUP BY window(t)", "must have the time column and a dur", None),
     ("SELECT COUNT(*) FROM a GROUP BY window(n, 5)", "the time column of stream a, t, got n", "n"),
     ("SELECT COUNT(*) FROM a GROUP BY window(t + 1, 5)", "must be given the time column", "t + 1"),

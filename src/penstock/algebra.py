@@ -10,7 +10,7 @@ time.  A stream that is read without a window is the relation of everything so f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -321,12 +321,14 @@ class ToStream:
     """Relation to stream: ``kind`` is 'istream', 'dstream' or 'rstream'.
 
     ``pulses`` holds ``(slide, origin)`` of every SLIDE by time below an RSTREAM; when empty,
-    RSTREAM gives the snapshot at each instant at which the relation changed.
+    RSTREAM gives the snapshot at each instant at which the relation changed.  ``to_the_end``: all
+    rows end, if not before then with time itself, so pulses go on until then.
     """
 
     kind: str
     input: Node
     pulses: tuple[tuple[int, int], ...] = ()
+    to_the_end: bool = field(default=False, repr=False)  # only rules set it: no part of digests
 
     @property
     def schema(self) -> Schema:

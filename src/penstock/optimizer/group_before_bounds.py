@@ -94,7 +94,8 @@ def _grouped(node: algebra.Aggregate) -> Node | None:
     if early:
         rows = algebra.Filter(rows, conjunction(early))
     groups = _groups(rows, node, found)
-    at_pulses = algebra.ToStream("rstream", groups, ((spec.slide, spec.pulses_from),))
+    pulses = ((spec.slide, spec.pulses_from),)
+    at_pulses = algebra.ToStream("rstream", groups, pulses, to_the_end=True)
     shown: Node = algebra.Window(at_pulses, WindowSpec(range=spec.slide, bounds=spec.bounds))
     width, new_width = len(found.window.input.schema), len(groups.schema)
     places = {width + i: new_width + i for i in range(len(shown.schema) - new_width)}

@@ -318,7 +318,7 @@ def _(node: algebra.ToStream, planner: Planner) -> int:
     alone = node.kind == "rstream" and not (node.pulses and algebra.is_mortal(node.input))
     demand = SINGLE if alone else relaxed(planner, below, all_columns(types))
     return planner.operator(
-        ToStreamSpec(types, node.kind, node.pulses),
+        ToStreamSpec(types, node.kind, node.pulses, node.to_the_end),
         [below],
         [demand],
         types,

@@ -123,6 +123,9 @@ class Scope:
             for c in among
             if c.name.lower() == name.text.lower() and not (qualifier is None and c.hidden)
         ]
+        bounds = [f"{c.qualifier}.{c.name}" for c in among if c.own]
+        if not found and qualifier is None and f"{name.text.lower()}.end" in bounds:
+            source.fail(f"{name.text} is two columns; write {' and '.join(bounds)}", span)
         if not found:
             where = f" in '{qualifier.text}'" if qualifier else ""
             names = [c.name for c in among]
