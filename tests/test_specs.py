@@ -192,23 +192,26 @@ ALSO = {
     "physical/asof physical/joins physical/over testing/",
     "TableScan": "asking/ catalog optimizer/__init__ physical/joins physical/multiway "
     "physical/once testing/",
-    "Window": "asking/ optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
-    "physical/asof physical/joins physical/window_distribution",
-    "Filter": "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
+    "Window": "asking/ optimizer/__init__ optimizer/group_before_bounds optimizer/narrow_scans "
+    "optimizer/push_filters physical/asof physical/joins physical/window_distribution",
+    "Filter": "optimizer/__init__ optimizer/group_before_bounds optimizer/narrow_scans "
+    "optimizer/push_filters "
     "optimizer/reduce_outer_joins physical/asof physical/joins physical/multiway "
     "physical/window_distribution",
     "Project": "optimizer/__init__ optimizer/distinct_partners optimizer/drop_identities "
+    "optimizer/group_before_bounds "
     "optimizer/narrow_scans optimizer/push_filters physical/asof physical/joins "
     "physical/multiway physical/once physical/window_distribution",
     "Join": "optimizer/distinct_partners optimizer/narrow_scans optimizer/push_filters "
     "optimizer/reduce_outer_joins physical/join_kinds physical/joins physical/multiway",
     "AsofJoin": "physical/asof",
-    "Aggregate": "optimizer/narrow_scans optimizer/push_filters physical/once",
+    "Aggregate": "optimizer/group_before_bounds optimizer/narrow_scans optimizer/push_filters "
+    "physical/once",
     "Distinct": "optimizer/distinct_partners optimizer/push_filters",
     "UnionAll": "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/joins",
     "SetOp": "optimizer/push_filters",
     "TopK": "physical/once",
-    "ToStream": "optimizer/push_filters physical/joins",
+    "ToStream": "optimizer/group_before_bounds optimizer/push_filters physical/joins",
     "Over": "optimizer/narrow_scans optimizer/push_filters physical/joins physical/over",
 }
 """Rules about one node and what lowers it.  It may become less: ask the node, or its spec."""

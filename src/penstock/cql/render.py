@@ -230,8 +230,13 @@ def window_text(spec: WindowSpec, names: Sequence[str], stamps: bool) -> str:
         parts.append(f"SLIDE {spec.rows_slide}")
     if spec.range is not None:
         parts.append(f"RANGE {duration_text(spec.range, stamps)}")
-    if spec.slide is not None:
+    if spec.hop is not None:
+        word = "TUMBLE" if spec.hop == spec.slide else "HOP"
+        parts.append(f"{word} {duration_text(spec.hop, stamps)}")
+    if spec.slide is not None and spec.slide != spec.hop:
         parts.append(f"SLIDE {duration_text(spec.slide, stamps)}")
+    if spec.offset is not None:
+        parts.append(f"OFFSET {duration_text(spec.offset, stamps)}")
     if spec.now:
         parts.append("NOW")
     if spec.fixed is not None:
@@ -297,7 +302,13 @@ def _(node: TableScan) -> str:
 
 @describe.register
 def _(node: Window) -> str:
-    return f"Window {window_text(node.spec, node.schema.names, in_timestamps(node))}"
+    text = window_text(node.spec, node.schema.names, in_timestamps(node))
+    return f"Window {text}{bounds_text(node.spec)}"
+
+
+def bounds_text(spec: WindowSpec) -> str:
+    """Return which columns a window adds, nothing if it adds none."""
+    return "" if spec.bounds is None else f" with {', '.join(spec.bounds.names)}"
 
 
 @describe.register

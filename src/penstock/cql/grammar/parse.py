@@ -433,7 +433,7 @@ def parse_window(text: str) -> WindowSyntax:
     """Return the syntax of a text that must be one window in square brackets."""
 
     def read(parser: StatementParser) -> WindowSyntax:
-        window = parser._window()
+        window = parser.maybe_window()
         if window is None:
             parser.fail(f"a window must begin with '[', got {parser.got()}")
         parser.finish()

@@ -91,12 +91,20 @@ class WindowClause:
 
 @dataclass(frozen=True)
 class WindowSyntax:
-    """What stands in square brackets; clauses by their upper-case word, in the order typed."""
+    """What stands in square brackets; clauses by their upper-case word, in the order typed.
+
+    A window made by a function also has the column of its ``descriptor``.  ``closed``: rows are
+    there when their session is over.  ``in_order``: slide and size were told apart by their places.
+    """
 
     partition_by: tuple[Name, ...]
     clauses: dict[str, WindowClause]
     origin: TimePoint | None
     span: Span
+    offset: Duration | None = None
+    descriptor: Name | None = None
+    closed: bool = False
+    in_order: bool = False
 
 
 @dataclass(frozen=True)
