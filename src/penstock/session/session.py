@@ -37,7 +37,7 @@ from penstock.settings import Settings
 from penstock.sources.formats import is_pushed
 from penstock.sources.spool import Spool
 from penstock.sources.table_formats import whole_table
-from penstock.spark.engine import own_session
+from penstock.spark.engine import SparkStart
 from penstock.spark.failures import root_cause
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.tables import read_whole
@@ -53,6 +53,8 @@ class Session:
     ``spark`` is a session of yours; without it an embedded Spark is started when it is first
     needed. ``checkpoint`` is the folder that lets a later session go on where this one stopped;
     without it a temporary one is used.  With ``autostart`` a query runs as soon as it is created.
+    ``on_spark_start`` are called before an embedded Spark is started, which takes seconds.  With
+    ``prints_streams`` the rows of a stream that goes into no sink are printed as they come.
     With ``allow_change`` a checkpoint is continued although its queries are gone, its streams are
     read otherwise, or a sink has lost what it had: answers may then have gaps.
     """
@@ -73,6 +75,9 @@ class Session:
         self.allow_change = allow_change
         self._forgotten: set[str] = set()
         self._spark = spark
+        self._starting: SparkStart | None = None
+        self.on_spark_start: list[Callable[[], None]] = []
+        self.prints_streams = False
         self._master = master
         self._temporary = checkpoint is None
         self._checkpoint = None if checkpoint is None else str(checkpoint)
@@ -217,8 +222,21 @@ class Session:
     def spark(self) -> SparkSession:
         """The Spark session; started when it is first needed."""
         if self._spark is None:
-            self._spark = own_session(self._master, self.config)
+            if self._starting is None:
+                for told in self.on_spark_start:
+                    told()
+                self._starting = SparkStart(self._master, self.config)
+            try:
+                self._spark = self._starting.wait()
+            except Exception:
+                self._starting = None  # it may be tried again
+                raise
         return self._spark
+
+    @property
+    def is_starting_spark(self) -> bool:
+        """Whether Spark was asked for, and is not there yet; who waits may be interrupted."""
+        return self._spark is None and self._starting is not None
 
     @property
     def pipeline(self) -> Pipeline:

@@ -18,12 +18,17 @@ from penstock.runs.deliveries import reject_outlet
 from penstock.session.explaining import explanation
 from penstock.session.handle import QueryHandle
 from penstock.session.outlets import has_timestamps, mode_of
+from penstock.showing import cell_text
 from penstock.sinks import check_sink
 from penstock.sources.formats import check_stream
 from penstock.sources.table_formats import check_table
 
 if TYPE_CHECKING:
     from penstock.session.session import Session
+
+
+UNNAMED = "select_"
+"""How the name of a SELECT begins that was given none."""
 
 
 def execute(session: Session, statement: statements.Statement) -> Any:
@@ -47,7 +52,7 @@ def execute(session: Session, statement: statements.Statement) -> Any:
             return session.ask(parsed)
         case statements.Select(node, sql):
             session._unnamed += 1
-            return create(session, QueryDef(f"select_{session._unnamed}", node, None, sql))
+            return create(session, QueryDef(f"{UNNAMED}{session._unnamed}", node, None, sql))
 
 
 def create(session: Session, definition: Any, if_not_exists: bool = False) -> Any:
@@ -121,8 +126,12 @@ def _show(session: Session, kind: str) -> pa.Table:
         return pa.table({"function": names})
     if kind == "queries":
         rows = [h.status() for h in session._handles.values()]
-        columns = ("query", "state", "since", "rows", "sink")
-        return pa.table({c: [str(r[c]) for r in rows] for c in columns})
+        texts = {
+            c: pa.array(["" if r[c] is None else cell_text(r[c]) for r in rows], pa.string())
+            for c in ("query", "state", "since", "sink")
+        }
+        texts["rows"] = pa.array([r["rows"] for r in rows], pa.int64())
+        return pa.table({c: texts[c] for c in ("query", "state", "since", "rows", "sink")})
     singular = kind.removesuffix("s")
     found = session.catalog.of_kind(singular).values()
     if singular == "view":

@@ -1,0 +1,311 @@
+"""What a new user meets in the first hour: on the terminal, in the shell, in Python."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from rich.console import Console
+from rich.text import Text
+
+from penstock.asking.onetime import Snapshot
+from penstock.cli.app import stopped_text
+from penstock.cli.live import in_place
+from penstock.cli.shell import Shell, is_complete
+from penstock.errors import DataError, QueryError
+from penstock.masking import hide
+from penstock.model import Field, Schema
+from penstock.session import QueryHandle, Session
+from penstock.showing import SCREEN, number_text, terminal_table
+from penstock.sinks import ConsoleSink, Result
+from penstock.spark import engine
+from tests.terminal import Terminal, seen_by_user
+
+ROOT = Path(__file__).parent.parent
+PENSTOCK = Path(sys.executable).parent / "penstock"
+REPLAY = """
+CREATE STREAM s (k STRING, x DOUBLE, t TIMESTAMP)
+  USING replay OPTIONS (path '{path}') TIMESTAMP BY t;
+"""
+
+
+@pytest.fixture
+def readings(tmp_path: Path) -> Path:
+    path = tmp_path / "readings.csv"
+    rows = [f"{'ab'[n % 2]},{n / 3},2024-03-01 12:00:{n:02}" for n in range(12)]
+    path.write_text("k,x,t\n" + "\n".join(rows) + "\n")
+    return path
+
+
+# What is seen
+
+
+def test_rows_stand_above_what_is_drawn_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    console = Console(file=terminal, force_terminal=True, width=120, height=40)  # type: ignore[arg-type]
+    sink = ConsoleSink()
+    schema = Schema((Field("n", pa.int64()),))
+    with ExitStack() as drawing:
+        live = in_place(console, Text("status 0\nsecond line"), drawing)
+        for batch in range(3):
+            rows = pa.table({"n": [batch * 10 + n for n in range(4)]})
+            sink.publish(Result("q", batch, "stream", schema, False, rows))
+            live.update(Text(f"status {batch + 1}\nsecond line"), refresh=True)
+    numbers = [int(n) for n in re.findall(r"│ +(\d+) │", terminal.text)]
+    assert numbers == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
+    assert terminal.text.rstrip().endswith("status 3\nsecond line")
+    assert SCREEN.console is None
+
+
+def test_numbers_and_titles_are_readable() -> None:
+    shown = [number_text(n) for n in (1 / 3, 21.428571428571427, 12.0, 123456789.123, 0.0, -0.25)]
+    assert shown == ["0.333333", "21.4286", "12.0", "123456789.1", "0.0", "-0.25"]
+    assert [number_text(n) for n in (1e300, 1.5e-7, float("nan"), float("-inf"))] == [
+        "1e+300",
+        "1.5e-07",
+        "NaN",
+        "-Infinity",
+    ]
+    terminal = Terminal()
+    title = "a_query_with_a_long_name: running, 1,234 rows delivered"
+    Console(file=terminal, width=120).print(terminal_table(pa.table({"n": [1]}), 5, title))  # type: ignore[arg-type]
+    assert terminal.text.splitlines()[0] == title
+
+
+@pytest.mark.spark
+def test_the_first_command_of_the_readme_shows_all_answers(tmp_path: Path) -> None:
+    """In a terminal of 120x40, as printed."""
+    made = subprocess.run(
+        [sys.executable, ROOT / "examples/control_room/generate.py", "demo-output/data"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    assert b"status.csv" in made.stdout
+    script = ROOT / "examples/control_room/alarms.sql"
+    text = seen_by_user([PENSTOCK, "run", script], tmp_path)
+    shown = re.findall(r"│ +(\d+) │ (\w+) +│ +([\d.]+) │ (2024-03-11 [\d:.]+) +│", text)
+    assert len(shown) == 10
+    printed = (ROOT / "README.md").read_text()
+    wanted = re.findall(r"│ +(\d+) │ (\w+) +│ +([\d.]+) │ (2024-03-11 [\d:.]+) +│", printed)
+    assert shown[: len(wanted)] == wanted
+    assert len(wanted) == 5
+    assert "starting Spark" in text
+    assert re.search(r"alarms +ended +10 +[1-9]", text)  # rows/s of a run of one batch
+
+
+@pytest.mark.spark
+def test_a_query_without_a_sink_shows_its_answers(tmp_path: Path, readings: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text(
+        REPLAY.format(path=readings)
+        + "CREATE QUERY means AS SELECT k, AVG(x) AS mean FROM s GROUP BY k;"
+        "CREATE QUERY large AS ISTREAM (SELECT k, x FROM s [NOW] WHERE x > 3);"
+    )
+    text = seen_by_user([PENSTOCK, "run", script], tmp_path)
+    assert re.findall(r"│ ([ab]) │ +([\d.]+) │\n", text) == [("a", "1.66667"), ("b", "2.0")]
+    assert re.findall(r"│ b │ +([\d.]+) │ 2024", text) == ["3.66667"]
+    assert "large, batch 0" in text
+
+
+# The shell
+
+
+class Typed:
+    """A shell whose output is kept."""
+
+    def __init__(self, session: Session) -> None:
+        self.terminal = Terminal()
+        console = Console(file=self.terminal, force_terminal=True, width=120, height=40)  # type: ignore[arg-type]
+        self.shell = Shell(session, console)
+
+    def __call__(self, text: str) -> str:
+        """Type something; return what it shows."""
+        before = len(self.terminal.lines)
+        assert not self.shell.take(text)
+        return "\n".join("".join(line).rstrip() for line in self.terminal.lines[before - 1 :])
+
+
+def test_words_for_the_shell_need_no_semicolon() -> None:
+    with Session(autostart=False) as session:
+        typed = Typed(session)
+        for text in ("help", "HELP ;", "\\help", "\\?"):
+            assert is_complete(text)
+            assert "Statements end with ';'" in typed(text)
+        for text in ("quit", "exit;", "\\q", " Quit "):
+            assert is_complete(text)
+            assert typed.shell.take(text)
+        assert not is_complete("SELECT *\nFROM s")
+        assert is_complete("SELECT *\nFROM s;  \n")
+        assert is_complete("  ")
+        completer = typed.shell._completer()
+        asked, unasked = CompleteEvent(completion_requested=True), CompleteEvent(True)
+        assert not list(completer.get_completions(Document("SELECT "), unasked))
+        assert list(completer.get_completions(Document("SELECT "), asked))
+
+
+def test_pause_says_paused(readings: Path) -> None:
+    with Session(autostart=False) as session:
+        typed = Typed(session)
+        typed(REPLAY.format(path=readings))
+        assert "query q is created" in typed("CREATE QUERY q AS SELECT k FROM s;")
+        assert "query q is paused; RESUME QUERY q" in typed("PAUSE QUERY q;")
+
+
+@pytest.fixture
+def slow_spark(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A Spark whose start lasts until the event is set."""
+    ready = threading.Event()
+
+    def start(*_: Any) -> Any:
+        ready.wait(60)
+        return spark
+
+    monkeypatch.setattr(engine, "own_session", start)
+    yield ready
+    ready.set()
+
+
+def interrupt_soon() -> None:
+    def send() -> None:
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=send).start()
+
+
+def test_ctrl_c_while_spark_starts_keeps_everything(
+    readings: Path, slow_spark: threading.Event
+) -> None:
+    starts: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with Session() as session:
+        session.on_spark_start.append(lambda: starts.append("start"))
+        typed = Typed(session)
+        typed(REPLAY.format(path=readings))
+        interrupt_soon()
+        text = typed("CREATE QUERY q AS SELECT k, COUNT(*) AS n FROM s GROUP BY k;")
+        assert "interrupted; all that was declared is kept, and Spark goes on starting" in text
+        assert "RESUME QUERY q starts q" in text
+        interrupt_soon()
+        assert "interrupted" in typed("SELECT k FROM s [NOW];")
+        assert [h.name for h in session.handles()] == ["q"]
+        slow_spark.set()
+        assert "query q runs" in typed("RESUME QUERY q;")
+        assert session.await_end(100)
+        assert session.query("q").rows().num_rows == 2
+        # a second question about a replay that has ended: it is read again, and Spark not started
+        assert "ended, 2 rows delivered" in typed("SELECT k, MAX(x) AS m FROM s GROUP BY k;")
+        assert "3.66667" in typed("SELECT k, MAX(x) AS m FROM s GROUP BY k ORDER BY m LIMIT 9;")
+        assert starts == ["start"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# A query that begins when its stream has ended
+
+
+def test_a_second_query_reads_a_finished_replay_again(spark: Any, readings: Path) -> None:
+    with Session(spark) as session:
+        session.sql(REPLAY.format(path=readings))
+        first = session.sql("CREATE QUERY first AS SELECT COUNT(*) AS n FROM s")
+        assert session.await_end(100)
+        both = session.sql(
+            "CREATE QUERY second AS SELECT k, COUNT(*) AS n FROM s GROUP BY k;"
+            "CREATE QUERY third AS SELECT COUNT(*) AS n FROM s"
+        )
+        assert first.status()["state"] == "ended"
+        assert session.await_end(100)
+        assert both.rows()["n"].to_pylist() == first.rows()["n"].to_pylist() == [12]
+        assert sorted(session.query("second").rows()["n"].to_pylist()) == [6, 6]
+        assert set(session.catalog.streams) == {"s", "s (2)"}  # the two share what is read again
+        assert both.status()["note"] == ""
+
+
+def test_on_a_kept_checkpoint_a_late_query_says_that_it_sees_nothing(
+    spark: Any, readings: Path, tmp_path: Path
+) -> None:
+    with Session(spark, checkpoint=tmp_path / "checkpoint") as session:
+        session.sql(REPLAY.format(path=readings))
+        session.sql("CREATE QUERY first AS SELECT COUNT(*) AS n FROM s")
+        assert session.await_end(100)
+        typed = Typed(session)
+        text = typed("CREATE QUERY second AS SELECT COUNT(*) AS n FROM s;")
+        assert "query second has ended" in text
+        assert "stream s had ended before query second began" in text
+        assert session.query("first").status()["note"] == ""
+
+
+# Handles
+
+
+def test_handles_are_short(spark: Any, readings: Path) -> None:
+    with Session(spark) as session:
+        session.sql(REPLAY.format(path=readings))
+        handle: QueryHandle = session.sql(
+            'CREATE QUERY q AS SELECT k AS "a<b", AVG(x) AS mean FROM s GROUP BY k'
+        )
+        session.await_end(100)
+        assert repr(handle) == "<query q: ended, 2 rows delivered, into memory>"
+        html = handle._repr_html_()
+        assert "query q: ended, 2 rows delivered" in html
+        assert "<th>a&lt;b</th>" in html
+        assert ">1.66667</td>" in html
+
+
+def test_since_is_a_time(spark: Any) -> None:
+    with Session(spark) as session:
+        session.sql(
+            "CREATE STREAM m (x INT, t TIMESTAMP) USING memory TIMESTAMP BY t;"
+            "CREATE QUERY q AS SELECT x FROM m [ROWS 1]"
+        )
+        session.push("m", [(1, datetime(2024, 3, 1, 12, 0, 0, 250_000))])
+        session.await_idle()
+        later = session.sql("CREATE QUERY later AS SELECT x FROM m [ROWS 1]")
+        session.push("m", [(2, datetime(2024, 3, 1, 12, 0, 9))])
+        session.await_idle()
+        assert later.status()["since"] == datetime(2024, 3, 1, 12, 0, 0, 250_001, tzinfo=UTC)
+        shown = session.sql("SHOW QUERIES").to_pylist()
+        assert [row["since"] for row in shown] == ["", "2024-03-01 12:00:00.250001"]
+
+
+def test_a_run_without_a_checkpoint_does_not_promise_to_go_on() -> None:
+    assert "goes on from here" in stopped_text(Path("checkpoint"))
+    assert "the next run begins anew" in stopped_text(None)
+
+
+# Notebooks
+
+
+def test_a_notebook_shows_the_sentence_of_an_error() -> None:
+    with Session(autostart=False) as session:
+        with pytest.raises(QueryError) as told:
+            session.sql("SELEC 1")
+        (text,) = told.value._render_traceback_()
+        assert text.startswith("QueryError: a statement cannot begin with 'SELEC'")
+        assert "^^^^^" in text
+    secret = "kanari-4711"
+    hide(secret)
+    assert secret not in DataError(f"password={secret}")._render_traceback_()[0]
+
+
+def test_a_notebook_shows_the_answer_of_a_one_time_query() -> None:
+    answer = Snapshot(pa.table({"n": list(range(1000))}), None, None)
+    html = answer._repr_html_()
+    assert "<th>n</th>" in html
+    assert "more rows" in html
+    assert "valid at any time" in html
