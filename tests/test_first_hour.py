@@ -21,9 +21,10 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from rich.console import Console
 from rich.text import Text
+from typer.testing import CliRunner
 
 from penstock.asking.onetime import Snapshot
-from penstock.cli.app import stopped_text
+from penstock.cli.app import app, stopped_text
 from penstock.cli.live import in_place
 from penstock.cli.shell import Shell, is_complete
 from penstock.errors import DataError, QueryError
@@ -309,3 +310,132 @@ def test_a_notebook_shows_the_answer_of_a_one_time_query() -> None:
     assert "<th>n</th>" in html
     assert "more rows" in html
     assert "valid at any time" in html
+
+
+# What was declared
+
+
+def test_describe_and_show_create_tell_what_was_declared(readings: Path) -> None:
+    with Session(autostart=False) as session:
+        text = (
+            "CREATE STREAM s (k STRING, x DOUBLE, t TIMESTAMP)\n"
+            f"  USING replay OPTIONS (path '{readings}', rate 5)\n"
+            "  TIMESTAMP BY t SLACK 90 SECONDS IDLE AFTER 2 SECONDS LATE INTO lost"
+        )
+        session.sql("CREATE SINK lost USING memory;" + text)
+        shown = [tuple(row.values()) for row in session.sql("DESCRIBE s").to_pylist()]
+        assert shown == [
+            ("column", "k", "STRING"),
+            ("column", "x", "DOUBLE"),
+            ("column", "t", "TIMESTAMP"),
+            ("format", "USING", "replay"),
+            ("option", "path", str(readings)),
+            ("option", "rate", "5"),
+            ("clause", "TIMESTAMP BY", "t"),
+            ("clause", "SLACK", "90 SECONDS"),
+            ("clause", "IDLE AFTER", "2 SECONDS"),
+            ("clause", "ON ERROR", "FAIL"),
+            ("clause", "LATE INTO", "lost"),
+        ]
+        assert session.sql("SHOW CREATE STREAM S") == f"{text};"
+        session.sql("CREATE TABLE names (k STRING, a BIGINT, b BIGINT) USING parquet "
+                    f"OPTIONS (path '{readings.parent}') VALID FROM a TO b;"
+                    "CREATE MATERIALIZED VIEW v KEEP 5 MINUTES AS SELECT k FROM s [ROWS 1];"
+                    "CREATE QUERY q INTO lost AS SELECT k FROM s [NOW]")  # fmt: skip
+        clauses = {
+            name: [tuple(r.values())[1:] for r in session.sql(f"DESCRIBE {name}").to_pylist()
+                   if r["what"] == "clause"]
+            for name in ("names", "v", "q", "lost")
+        }  # fmt: skip
+        assert clauses == {
+            "names": [("VALID FROM", "a"), ("TO", "b")],
+            "v": [("KEEP", "5 MINUTES")],
+            "q": [("INTO", "lost")],
+            "lost": [],
+        }
+        assert session.sql("SHOW CREATE MATERIALIZED VIEW v").startswith("CREATE MATERIALIZED VIEW")
+        session.stream("s").where("x > 1").start("built")
+        assert "made in Python; its plan:" in session.sql("SHOW CREATE QUERY built")
+        with pytest.raises(QueryError, match="there is no sink 'los'; did you mean 'lost'"):
+            session.sql("SHOW CREATE SINK los")
+        with pytest.raises(QueryError, match="or CREATE, got 'x'"):
+            session.sql("SHOW x")
+
+
+# penstock check
+
+WRONG = """\
+CREATE STREAM a (k STRING, t TIMESTAMP) USING kafak OPTIONS (subscribe 'x') TIMESTAMP BY t;
+CREATE STREAM b (k STRING, t TIMESTAMP) USING kafka
+  OPTIONS (kafka.bootstrap.server 'h:1', topik 'x', maxOffsetsPerTriger 5) TIMESTAMP BY t;
+CREATE STREAM c (k STRING, t TIMESTAMP USING memory TIMESTAMP BY t;
+CREATE STREAM d (k STRING, t TIMESTAMP) USING replay OPTIONS (path 'gone', sped 2) TIMESTAMP BY t;
+CREATE TABLE e (k STRING) USING csv OPTIONS (path 'gone.csv', hedaer 'true');
+CREATE SINK f USING jsonl OPTIONS (pth 'x');
+CREATE SINK g USING sqlight OPTIONS (path 'x');
+CREATE QUERY h AS SELECT k FROM c [NOW];
+CREATE QUERY i AS SELECT kk FROM d [NOW];
+CREATE QUERY j AS SELECT k FROM d [NOW];
+"""
+
+
+def test_check_tells_all_mistakes(tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text(WRONG)
+    result = CliRunner().invoke(app, ["check", "--no-data", str(script)])
+    assert result.exit_code == 1
+    told = [line for line in result.stderr.splitlines() if " error: " in line]
+    wanted = [
+        "the format of stream a must be one that there is, got 'kafak'; did you mean 'kafka'?",
+        "no option 'kafka.bootstrap.server' of kafka (stream b); did you mean 'kafka.bootstrap.se",
+        "no option 'topik' of kafka (stream b); did you mean 'topic'?",
+        "no option 'maxoffsetspertriger' of kafka (stream b); did you mean 'maxoffsetspertrigger'?",
+        "the stream b must have the option kafka.bootstrap.servers",
+        "the stream b must have the option subscribe or subscribepattern or assign",
+        "query error:",
+        "no option 'sped' of replay (stream d); did you mean 'speed'?",
+        "no option 'hedaer' of csv (table e); did you mean 'header'?",
+        "no option 'pth' of jsonl (sink f); did you mean 'path'?",
+        "the sink f must have a path",
+        "the format of sink g must be one that there is, got 'sqlight'; did you mean 'sqlite'?",
+        "there is no column 'kk'",
+    ]
+    assert len(told) == len(wanted)  # h reads c, whose own mistake is told
+    for line, part in zip(told, wanted, strict=True):
+        assert part in line
+    assert "   5 | " in result.stderr  # every mistake has its line
+    assert "| " + " " * 75 + "^" * 6 in result.stderr
+    assert "13 mistakes in" in " ".join(result.stderr.split())
+
+
+def test_check_looks_at_files_only_if_they_are_there(tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text(
+        "CREATE STREAM d (k STRING, t TIMESTAMP) USING replay OPTIONS (path 'gone.csv') "
+        "TIMESTAMP BY t;\nCREATE TABLE e (k STRING) USING csv OPTIONS (path 'gone.csv');\n"
+        "CREATE STREAM p (k STRING, t BIGINT) USING parquet OPTIONS (path 'gone') TIMESTAMP BY t;\n"
+        "CREATE STREAM x (k STRING, t BIGINT) USING com.example.Own OPTIONS (a 1) TIMESTAMP BY t;\n"
+        "CREATE QUERY q AS SELECT d.k FROM d [NOW] JOIN e ON d.k = e.k;"
+    )
+    result = CliRunner().invoke(app, ["check", "--no-data", str(script)])
+    assert result.exit_code == 0, result.stderr
+    assert "format 'com.example.own' is not known here" in result.stderr
+    result = CliRunner().invoke(app, ["check", str(script)])
+    assert result.exit_code == 1
+    assert result.stderr.count("data error:") == 3
+
+
+def test_options_without_a_path_are_told_without_data(tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text(
+        "CREATE STREAM d (k STRING, t BIGINT) USING replay TIMESTAMP BY t;"
+        "CREATE STREAM b (k STRING, t BIGINT) USING json OPTIONS (mode 'x') TIMESTAMP BY t;"
+        "CREATE STREAM r (k STRING, t BIGINT) USING replay OPTIONS (path 'x', rate 1, speed 2) "
+        "TIMESTAMP BY t; CREATE TABLE e (k STRING) USING csv;"
+        "CREATE STREAM c (k STRING, t BIGINT) USING console TIMESTAMP BY t;"
+    )
+    result = CliRunner().invoke(app, ["check", "--no-data", str(script)])
+    assert result.stderr.count("must have a path") == 3
+    assert "must have a rate or a speed, not both" in result.stderr
+    assert "'console', which is a format of sinks" in result.stderr
+    assert "5 mistakes" in result.stderr

@@ -25,6 +25,7 @@ from penstock.cli.shell import Shell, show
 from penstock.cli.stopping import Stop
 from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.session import Session
+from penstock.session.checking import ScriptCheck
 from penstock.session.rewinding import rewind
 from penstock.showing import terminal_table
 from penstock.sinks import json_lines, read_committed
@@ -146,11 +147,27 @@ def _watch(session: Session, title: str, once: bool, stop: Stop) -> None:
 
 
 @app.command()
-def check(script: Script, settings: SettingsGiven = None) -> None:
-    """Parse and plan a script without running it."""
-    with _errors(), _planned(script, settings) as session:
-        for name in session.catalog.queries:
-            session.query(name).explain()
+def check(
+    script: Script,
+    no_data: Annotated[
+        bool, typer.Option("--no-data", help="Do not look whether files are there and fit.")
+    ] = False,
+    settings: SettingsGiven = None,
+) -> None:
+    """Parse and plan a script without running it; all mistakes are told."""
+    with _errors(), Session(settings=_settings(settings), autostart=False) as session:
+        checked = ScriptCheck(session, data=not no_data)
+        checked.check(_read(script))
+        for note in checked.notes:
+            err.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+        for error, place in checked.mistakes:
+            _print_error(error)
+            if place:
+                err.print(place, markup=False, highlight=False, soft_wrap=True)
+        if checked.mistakes:
+            count = len(checked.mistakes)
+            err.print(f"{count} mistake{'s' if count > 1 else ''} in {script}", highlight=False)
+            raise typer.Exit(1)
         counts = [
             f"{len(found)} {kind if len(found) == 1 else plural}"
             for kind, plural in (
@@ -388,10 +405,14 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except PenstockError as error:
-        kind = type(error).__name__.removesuffix("Error").lower()
-        err.print(f"[bold red]{kind} error:[/] ", end="")
-        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        _print_error(error)
         raise typer.Exit(1) from None
+
+
+def _print_error(error: PenstockError) -> None:
+    kind = type(error).__name__.removesuffix("Error").lower()
+    err.print(f"[bold red]{kind} error:[/] ", end="")
+    err.print(str(error), markup=False, highlight=False, soft_wrap=True)
 
 
 def main() -> None:

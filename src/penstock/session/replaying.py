@@ -54,7 +54,8 @@ def _another(session: Session, stream: StreamDef) -> str:
     number = 2
     while f"{stream.name} ({number})".lower() in session.catalog.streams:
         number += 1
-    another = replace(stream, name=f"{stream.name} ({number})")
+    text = f"-- {stream.name}, read again\n{stream.sql}"
+    another = replace(stream, name=f"{stream.name} ({number})", sql=text)
     session.catalog.add(another)
     session.pipeline.streams[another.name] = another
     return another.name

@@ -7,7 +7,7 @@ ships.  The states of a shard are read by its own tasks only, from a file that t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,10 @@ from penstock.runs import failpoints
 from penstock.runs.mappings import release_beyond
 from penstock.runs.segments import SegmentStorage, forget_deleted
 from penstock.settings import Settings
-from penstock.sources.formats import file_kind, read_slice
+from penstock.sources.formats import file_kind, is_pushed, read_slice
 from penstock.sources.readers import DESCRIPTOR, TYPED, Slice, arrival_order, read_native
 from penstock.sources.readers.base import shortened
+from penstock.sources.readers.places import place_in
 from penstock.spark.exchange import receive, send, states_of
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.sources import native_column
@@ -211,7 +212,10 @@ def _pack_stream(
             rejects.append(_set_aside(storage, stream, stream.late, "late", late))
         if part.rejected.num_rows:
             rejected += part.rejected.num_rows
-            _refuse_or_keep(storage, stream, _placed(part.rejected, ordinal), rejects)
+            if stream.deadletter is None:
+                raise _refused(stream, part, ordinal)
+            aside = _placed(part.rejected, ordinal)
+            rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", aside))
         yield from packer.parcels()
     packer.finish(final)
     yield from packer.parcels()
@@ -257,6 +261,10 @@ def _described_slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int])
         typed = bool(d["path"]) and file_kind(stream, d["path"]) in TYPED
         columns = sorted(needed) if typed and stream.late is None else None
         for part in read_slice(stream, *place, columns, d["shift"] or 0):
+            if part.rejected.num_rows and not is_pushed(stream):
+                part = replace(
+                    part, place=place_in(d["path"], file_kind(stream, d["path"]), d["first"])
+                )
             yield d["ordinal"], part, None
 
 
@@ -267,6 +275,9 @@ def _native_slices(stream: StreamDef, rows: pa.Table, native: str) -> Iterator[P
     if (np.diff(order) != 1).any():
         struct = struct.take(pa.array(order))
     part = read_native(stream, struct)
+    if part.rejected.num_rows:
+        paths = rows.column("path").take(pa.array(order))
+        part = replace(part, place=lambda at: _native_place(paths[at].as_py(), at))
     at = struct.type.get_field_index(WANTED)
     yield -1, part, None if at < 0 else to_mask(struct.field(at))[part.positions]
 
@@ -290,14 +301,17 @@ def _placed(rejected: pa.Table, ordinal: int) -> pa.Table:
     return rejected.set_column(0, "position", pc.add(rejected.column(0), ordinal))
 
 
-def _refuse_or_keep(
-    storage: SegmentStorage, stream: StreamDef, rejected: pa.Table, rejects: list[dict[str, Any]]
-) -> None:
-    if stream.deadletter is None:
-        row = rejected.slice(0, 1).to_pylist()[0]
-        raise DataError(
-            f"a row of stream {stream.name} must fit its declared columns: {row['reason']}; the "
-            f"row, number {row['position'] + 1}, is {shortened(row['raw'])!r}. Correct it, or "
-            f"declare ON ERROR DEADLETTER <sink> to set such rows aside"
-        )
-    rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", rejected))
+def _native_place(path: str | None, position: int) -> str:
+    return f"file {path}" if path else f"row {position + 1} of its batch"
+
+
+def _refused(stream: StreamDef, part: Slice, ordinal: int) -> DataError:
+    """Return what is wrong with the first row of a slice that does not fit, and where it stands."""
+    row = part.rejected.slice(0, 1).to_pylist()[0]
+    number = f"row {max(0, ordinal) + row['position'] + 1}"
+    where = number if part.place is None else part.place(row["position"])
+    return DataError(
+        f"a row of stream {stream.name} must fit its declared columns: {where}: {row['reason']}; "
+        f"the row is {shortened(row['raw'])!r}. Correct it, or declare ON ERROR DEADLETTER <sink> "
+        f"to set such rows aside"
+    )
