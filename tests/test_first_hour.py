@@ -15,7 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -27,7 +29,8 @@ from penstock.asking.onetime import Snapshot
 from penstock.cli.app import app, stopped_text
 from penstock.cli.live import in_place
 from penstock.cli.shell import Shell, is_complete
-from penstock.errors import DataError, QueryError
+from penstock.errors import DataError, NotSupportedError, PenstockError, QueryError
+from penstock.expr.types import type_name
 from penstock.masking import hide
 from penstock.model import Field, Schema
 from penstock.session import QueryHandle, Session
@@ -439,3 +442,64 @@ def test_options_without_a_path_are_told_without_data(tmp_path: Path) -> None:
     assert "must have a rate or a speed, not both" in result.stderr
     assert "'console', which is a format of sinks" in result.stderr
     assert "5 mistakes" in result.stderr
+
+
+# Frames
+
+
+def test_frames_are_tables_and_streams(spark: Any) -> None:
+    readings = pd.DataFrame(
+        {
+            "k": pd.Categorical(["b", "a", "b"]),
+            "x": [3.0, float("nan"), 1.0],
+            "t": pd.to_datetime(
+                ["2024-03-01 12:00:02", "2024-03-01 12:00:01", "2024-03-01 12:00:00"]
+            ),
+        }
+    )
+    names = spark.createDataFrame([("a", "Anna"), ("b", "Bert")], "k STRING, name STRING")
+    with Session(spark) as session:
+        stream = session.stream(readings, time="t", name="readings")
+        table = session.table(names)
+        assert table.schema.names == ("k", "name")
+        more = session.table(pa.table({"k": ["a"], "n": pa.array([2**31], pa.uint32())}))
+        assert [type_name(t) for t in more.schema.types] == ["STRING", "BIGINT"]
+        assert list(session.catalog.tables) == ["frame_1", "frame_2"]
+        query = stream.window(rows=3).join(table, on="k").select("name", "x", "t").start("q")
+        same = session.sql("CREATE QUERY r AS SELECT COUNT(*) AS n FROM readings")
+        assert session.await_end(100)
+        assert sorted(query.rows()["name"].to_pylist()) == ["Anna", "Bert", "Bert"]
+        assert query.rows()["x"].null_count == 1
+        assert same.rows().to_pylist() == [{"n": 3}]
+        assert query.session.pipeline.observation.stream("readings").late == 0
+        with pytest.raises(NotSupportedError, match="declare the source itself: CREATE STREAM"):
+            session.stream(spark.readStream.format("rate").load(), time="timestamp")
+
+
+def test_frames_that_cannot_be_taken_are_told() -> None:
+    times = pa.table({"t": [1, None], "k": ["a", "b"]})
+    with Session(autostart=False) as session:
+        for call, sentence in (
+            (lambda: session.stream(times), "must name its time column, time='..'.* got none"),
+            (lambda: session.stream(times, time="k"), "got 'k'"),
+            (lambda: session.stream(times, time="t"), "'t' of a stream must not be null"),
+            (lambda: session.table([1, 2]), "as a pandas, Arrow or Spark frame.*got list"),
+            (lambda: session.table(pa.table({})), "got no columns"),
+            (lambda: session.table(pa.table({"x": [[1]]})), "type that Penstock has, got list"),
+            (lambda: session.table(pa.table({"x": pa.array([2**63], pa.uint64())})), "its row 1"),
+        ):
+            with pytest.raises(PenstockError, match=sentence):
+                call()
+        session.table(pa.table({"x": [1]}), name="kept")
+        with pytest.raises(QueryError, match="must be free, but table 'kept' exists"):
+            session.table(pa.table({"x": [1]}), name="kept")
+
+
+def test_a_program_with_the_same_frames_goes_on(tmp_path: Path) -> None:
+    paths = set()
+    for _ in range(2):
+        with Session(autostart=False, checkpoint=tmp_path / "checkpoint") as session:
+            session.stream(pa.table({"x": [1, 2], "t": [5, 3]}), time="t", name="s")
+            paths.add(session.catalog.streams["s"].options["path"])
+    (path,) = paths
+    assert pyarrow.parquet.read_table(path)["t"].to_pylist() == [3, 5]

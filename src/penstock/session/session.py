@@ -30,6 +30,7 @@ from penstock.cql.grammar.syntax import Parsed, QuerySyntax
 from penstock.errors import PenstockError, QueryError, StateError, shown_cause
 from penstock.runs.files import make_folder
 from penstock.session.builder import Relation
+from penstock.session.frames import declare_stream, declare_table
 from penstock.session.handle import QueryHandle
 from penstock.session.starting import opened_pipeline, remembered, start_queries
 from penstock.session.statements import create, drop, execute
@@ -145,11 +146,27 @@ class Session:
     def _drop(self, kind: str, name: str, if_exists: bool) -> None:
         drop(self, kind, name, if_exists)
 
-    def stream(self, name: str) -> Relation:
-        """Begin a query in Python: a declared stream, table or view."""
-        return Relation(self.catalog.relation(name), self)
+    def stream(self, source: Any, *, time: str | None = None, name: str | None = None) -> Relation:
+        """Begin a query in Python: a declared stream, or a frame as a stream that ends.
 
-    table = view = stream
+        A frame is of pandas, Arrow or Spark (batch); ``time`` is its time column, in whose order
+        the rows come.  It gets the ``name``, or one like ``frame_1``.
+        """
+        if isinstance(source, str):
+            return self.view(source)
+        self._check_open()
+        return self.view(declare_stream(self, source, time, name))
+
+    def table(self, source: Any, *, name: str | None = None) -> Relation:
+        """Begin a query in Python: a declared table, or a frame as a static table."""
+        if isinstance(source, str):
+            return self.view(source)
+        self._check_open()
+        return self.view(declare_table(self, source, name))
+
+    def view(self, name: str) -> Relation:
+        """Begin a query in Python: a declared view, stream or table."""
+        return Relation(self.catalog.relation(name), self)
 
     def register(
         self, name: str, node: Node, into: str | None = None, keep: int | None = None
