@@ -33,6 +33,7 @@ from penstock.errors import DataError, NotSupportedError, PenstockError, QueryEr
 from penstock.expr.types import type_name
 from penstock.masking import hide
 from penstock.model import Field, Schema
+from penstock.physical.once import in_order
 from penstock.session import QueryHandle, Session
 from penstock.showing import SCREEN, number_text, terminal_table
 from penstock.sinks import ConsoleSink, Result
@@ -473,7 +474,7 @@ def test_frames_are_tables_and_streams(spark: Any) -> None:
         assert same.rows().to_pylist() == [{"n": 3}]
         assert query.session.pipeline.observation.stream("readings").late == 0
         with pytest.raises(NotSupportedError, match="declare the source itself: CREATE STREAM"):
-            session.stream(spark.readStream.format("rate").load(), time="timestamp")
+            session.stream(spark.readStream.format("rate").name("r").load(), time="timestamp")
 
 
 def test_frames_that_cannot_be_taken_are_told() -> None:
@@ -503,3 +504,57 @@ def test_a_program_with_the_same_frames_goes_on(tmp_path: Path) -> None:
             paths.add(session.catalog.streams["s"].options["path"])
     (path,) = paths
     assert pyarrow.parquet.read_table(path)["t"].to_pylist() == [3, 5]
+
+
+# Queries over tables alone
+
+
+def test_a_query_over_tables_alone_says_what_to_do(tmp_path: Path) -> None:
+    prices = pa.table({"cents": [5, 7], "a": [1, 10], "b": pa.array([10, None], pa.int64())})
+    pyarrow.parquet.write_table(prices, tmp_path / "prices.parquet")
+    with Session(autostart=False) as session:
+        declared = (
+            "CREATE TABLE {} (cents BIGINT, a BIGINT, b BIGINT) USING parquet "
+            f"OPTIONS (path '{tmp_path / 'prices.parquet'}')"
+        )
+        session.sql(f"{declared.format('price')} VALID FROM a TO b; {declared.format('plain')}")
+        with pytest.raises(QueryError, match=r"ask for an instant with SELECT \.\. AS OF time"):
+            session.sql("CREATE QUERY q AS SELECT cents FROM price")
+        answer = session.query("SELECT cents FROM price AS OF 4")  # as the sentence says
+        assert answer.to_arrow().to_pylist() == [{"cents": 5}]
+        with pytest.raises(QueryError, match="ask for it once, with a SELECT that stands alone"):
+            session.sql("CREATE QUERY q AS SELECT cents FROM plain")
+        assert len(session.query("SELECT cents FROM plain")) == 2
+
+
+# Order and documentation
+
+
+def test_a_snapshot_is_shown_in_an_order_that_stays(readings: Path) -> None:
+    rows = pa.table({"k": ["b", "a", "c", None], "n": [1, 2, 2, 3]})
+    with Session(autostart=False) as session:
+        session.sql(REPLAY.format(path=readings))
+        plain = session.sql("CREATE QUERY p AS SELECT k, COUNT(*) AS n FROM s GROUP BY k")
+        top = session.sql(
+            "CREATE QUERY o AS SELECT k, COUNT(*) AS n FROM s GROUP BY k ORDER BY n DESC LIMIT 9"
+        )
+        hidden = session.sql(
+            "CREATE QUERY h AS SELECT k FROM s GROUP BY k ORDER BY COUNT(*) DESC LIMIT 9"
+        )
+        for shuffled in (rows, rows.take([3, 1, 0, 2]), rows.take([2, 3, 1, 0])):
+            shown = in_order(plain.definition.plan, shuffled)
+            assert shown["k"].to_pylist() == [None, "a", "b", "c"]
+            shown = in_order(top.definition.plan, shuffled)
+            assert shown["k"].to_pylist() == [None, "a", "c", "b"]
+            shown = in_order(hidden.definition.plan, shuffled.select(["k"]))
+            assert shown["k"].to_pylist() == [None, "a", "b", "c"]
+
+
+def test_the_frames_of_the_documentation(tmp_path: Path) -> None:
+    page = (ROOT / "docs/python.md").read_text().partition("## Frames")[2]
+    block = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
+    with Session(autostart=False) as session:
+        names: dict[str, Any] = {"session": session}
+        exec(compile(block, "docs/python.md", "exec"), names)
+        assert names["query"].definition.plan.schema.names == ("page", "t", "title")
+        assert "visits" in session.catalog.streams
