@@ -200,8 +200,13 @@ class Pipeline:
     @property
     def ended(self) -> bool:
         """Whether every stream is finite and has been read to its end."""
-        names = self.book.streams
-        return bool(names) and all(is_finite(self.streams[n]) and self._final(n) for n in names)
+        return self.have_ended(self.book.streams)
+
+    def have_ended(self, names: Iterable[str]) -> bool:
+        """Whether some streams are finite, were read to their end, and their answers delivered."""
+        listed = list(names)
+        ended = bool(listed) and all(is_finite(self.streams[n]) and self._final(n) for n in listed)
+        return ended and not self._undelivered
 
     def _final(self, stream: str) -> bool:
         return Progress.of(self.manifest.progress.get(stream)).final
@@ -227,6 +232,11 @@ class Pipeline:
             for n in self.book.streams
             if ends_by_itself(self.streams[n])
         )
+
+    def await_batch(self) -> None:
+        """Wait until the batch under way, if there is one, has been delivered."""
+        with self._lock:
+            return
 
     def await_idle(self) -> None:
         """Wait until everything that is there now has been taken, finite replays to their end."""
@@ -286,6 +296,7 @@ class Pipeline:
         manifest.outlets = {name: told.describe() for name, told in delivered.items()}
         self.checkpoint.commit(manifest)
         self.keeper.decided(timeline.decisions)
+        self._undelivered = True  # before anybody can see that a stream has ended
         self.manifest, self._delivered = manifest, delivered
         self._keep_in_step(plan, timeline.after(outcome.told))
         self._publish(manifest)

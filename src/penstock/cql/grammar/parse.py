@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -131,8 +131,15 @@ class StatementParser(QueryParser):
             self.demand("QUERY", verb.upper())
             return CommandSyntax(verb, self.name("the name of a query"), "", self.since(start))
         if self.accept("SHOW"):
+            if self.accept("CREATE"):
+                kind = "view" if self.accept("MATERIALIZED", "VIEW") else self._kind("SHOW CREATE")
+                name = self.name(f"the name of a {kind}")
+                return CommandSyntax("show create", name, kind, self.since(start))
             if not self.is_word(*SHOWN):
-                self.fail(f"SHOW must be followed by one of {', '.join(SHOWN)}, got {self.got()}")
+                self.fail(
+                    f"SHOW must be followed by one of {', '.join(SHOWN)} or CREATE, got "
+                    f"{self.got()}"
+                )
             what = self._curr.text.lower()
             self._advance()
             return CommandSyntax("show", None, what, self.since(start))
@@ -392,18 +399,30 @@ def _parser(tokens: list[Token], script: str) -> StatementParser:
 
 def parse_script(text: str) -> list[Parsed]:
     """Return the statements of a script, in order. Syntax only: no name is looked up."""
+    found = []
+    for read in parse_each(text):
+        if isinstance(read, QueryError):
+            raise read
+        found.append(read)
+    return found
+
+
+def parse_each(text: str) -> Iterator[Parsed | QueryError]:
+    """Yield each statement of a script, or what is wrong with it."""
     statements: list[list[Token]] = [[]]
     for token in tokenize(text):
         if token.token_type == TokenType.SEMICOLON:
             statements.append([])
         else:
             statements[-1].append(token)
-    found = []
     for tokens in statements:
         if tokens:
-            syntax = _guarded(lambda p: p.statement(), tokens, text)
-            found.append(Parsed(syntax, text, (tokens[0].start, tokens[-1].end + 1)))
-    return found
+            try:
+                syntax = _guarded(lambda p: p.statement(), tokens, text)
+            except QueryError as error:
+                yield error
+                continue
+            yield Parsed(syntax, text, (tokens[0].start, tokens[-1].end + 1))
 
 
 def parse_query(text: str) -> QuerySyntax:

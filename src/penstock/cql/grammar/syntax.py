@@ -263,7 +263,7 @@ class DropSyntax:
 
 @dataclass(frozen=True)
 class CommandSyntax:
-    """``PAUSE``, ``RESUME`` and ``DESCRIBE`` (``name``), ``SHOW`` (``what``)."""
+    """``PAUSE``, ``RESUME`` and ``DESCRIBE`` (``name``), ``SHOW`` (``what``), ``SHOW CREATE``."""
 
     verb: str
     name: Name | None
