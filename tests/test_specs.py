@@ -178,7 +178,7 @@ def test_a_manifest_of_the_version_before_is_refused(tmp_path):
     content["digest"] = manifest.digest_of(manifest.canonical(content))
     path = tmp_path / "0000000000.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(StateError, match="must have format 4, got 3; it was made by another ver"):
+    with pytest.raises(StateError, match="must have format 5, got 4; it was made by another ver"):
         manifest.read_manifest(path, 0)
 
 

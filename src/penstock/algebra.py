@@ -9,7 +9,7 @@ time.  A stream that is read without a window is the relation of everything so f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
@@ -405,6 +405,13 @@ def inputs(node: Node) -> tuple[Node, ...]:
         return node.members
     found = (getattr(node, f.name) for f in fields(node) if f.name in ("input", "left", "right"))
     return tuple(found)
+
+
+def with_streams(node: Node, names: Mapping[str, str]) -> Node:
+    """Return a plan that reads other streams of the same columns, told by their names."""
+    if isinstance(node, Scan):
+        return replace(node, stream=names.get(node.stream, node.stream))
+    return with_inputs(node, tuple(with_streams(n, names) for n in inputs(node)))
 
 
 def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:

@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock import algebra
-from penstock.algebra import Node, Scan
 from penstock.catalog import QueryDef, StreamDef
 from penstock.sources.formats import ends_by_itself
 
@@ -43,7 +42,7 @@ def _reading(session: Session, query: QueryDef, made: dict[str, str]) -> QueryDe
     for name, stream in streams.items():
         if name not in made:
             made[name] = _another(session, stream)
-    changed = replace(query, plan=_renamed(query.plan, made))
+    changed = replace(query, plan=algebra.with_streams(query.plan, made))
     session.catalog.queries[query.name.lower()] = changed
     session._handles[query.name.lower()].definition = changed
     return changed
@@ -59,10 +58,3 @@ def _another(session: Session, stream: StreamDef) -> str:
     session.catalog.add(another)
     session.pipeline.streams[another.name] = another
     return another.name
-
-
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """Return a plan that reads other streams of the same columns."""
-    if isinstance(node, Scan):
-        return replace(node, stream=names.get(node.stream, node.stream))
-    return algebra.with_inputs(node, tuple(_renamed(n, names) for n in algebra.inputs(node)))
