@@ -81,7 +81,7 @@ def make(seed: int) -> Case:
     chosen = dice.sample(QUERIES, 2)
     if stamps:
         chosen = [_with_units(text) for text in chosen]
-    case = Case(seed, ";\n".join([*lines, *chosen]), all_settings=seed % 10 == 0)
+    case = Case(seed, ";\n".join([*lines, *chosen]), all_settings=seed % 50 == 0)
     read = {
         name for name in declared for text in chosen if f" {name} [" in text or f" {name} W" in text
     }
