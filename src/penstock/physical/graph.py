@@ -195,17 +195,25 @@ class Graph:
         )
 
     def output(
-        self, query: str, producer: int, mode: str, held: tuple[int, bool] | None = None
+        self,
+        query: str,
+        producer: int,
+        mode: str,
+        held: tuple[int, bool] | None = None,
+        at_once: bool = False,
     ) -> int:
         """Add the node where a query leaves the plan.
 
         ``held`` says of a kept relation for how long, and whether its time is in timestamps.
+        ``at_once``: nothing that comes later can change its rows.
         """
         node = self.nodes[producer]
-        demand = relaxed(self, producer, all_columns(node.types)) if mode == "log" else None
+        demand = None
+        if mode == "log" and not at_once:
+            demand = relaxed(self, producer, all_columns(node.types))
         where = node.partitioning if demand is None else self.needs(producer, demand)
         return self.operator(
-            OutputSpec(node.types, mode, *(held or ())),
+            OutputSpec(node.types, mode, *(held or (0, False)), at_once),
             [producer],
             [demand],
             node.types,

@@ -232,7 +232,7 @@ class Rig(Machine):
         __tracebackhide__ = True
         missing, unexpected = apart(found, expected, within)
         if missing or unexpected:
-            until = self._heartbeat(query)
+            until = self._until(query)
             known = "" if until == INF else f", known below {time_text(until, query.stamps)}"
             what = f"the answer of '{query.name}'{when}{known} is not as expected"
             raise AssertionError(sentence(what, missing, unexpected, text))

@@ -1,0 +1,127 @@
+"""Which answers leave at once, in order of arrival, without waiting for the heartbeat.
+
+An answer must wait where something that comes later can change it.  In a *row-wise* plan nothing
+can: a row of a stream is selected, projected and given a validity ``[birth, death)`` that follows
+from its own time ``t``.  Rows of other times, of other streams, or of the same time, change
+nothing about it, so the relation is the same bag of ``(values, birth, death)`` however long one
+waits.  Row-wise are scans, selections, projections, windows by time, and unions of such plans.
+
+What leaves depends on how the answer is delivered:
+
+* *intervals*: each row as it is.  Both ends are known at birth, so it may leave at once.
+* *stream* (ISTREAM): ``max(n(v, t) - n(v, t-1), 0)`` copies of ``v``, where ``n`` counts copies in
+  the snapshot.  That is the number of births of ``v`` at ``t`` less its deaths at ``t``: a birth
+  that meets the death of an equal row leaves nothing.  So births may leave at once if none can
+  meet a death.  Two equal rows that are born together are two births, and leave as two.
+* *log*: births and deaths, where both meet they cancel.  Deaths come later than births and are
+  final only with the heartbeat, so only a log without deaths leaves at once.
+* a *view*, its *delta* and what is *kept* are snapshots, and those wait.  DSTREAM and RSTREAM wait:
+  they say what is true at the end of an instant.
+
+Births meet no deaths
+
+1. if no row dies: no window, ``RANGE UNBOUNDED``, landmarks; or
+2. if the answer has the time of its stream as a column, and births follow from it in one way.
+   Equal rows then have equal ``t``, so they are born together at ``f(t)``, and each dies after its
+   birth: at ``g(t) > f(t)``, because ghosts, with ``g(t) = f(t)``, are no rows.  A birth of ``v``
+   is at ``f(t)`` and every death of ``v`` is later.  This holds for ``SLIDE`` too, where ``f(t)``
+   is a pulse.
+
+Without the time column two rows of ``[NOW]`` at 5 and 6 with equal values meet: the death of the
+first and the birth of the second are both at 6, and they cancel.
+
+A union of several branches needs the same of all rows together: no row of any branch dies, or one
+column is the time in every branch, and ``f`` is the same in all of them: with ``f = up`` in one
+branch and ``f(t) = t`` in another, a row of the second could die at the pulse at which an equal row
+of the first is born.  Which streams the branches read does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock import algebra
+from penstock.algebra import Node
+from penstock.expr.nodes import Column
+from penstock.windows import WindowSpec
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What is known of the rows of a row-wise plan.
+
+    ``dies``: some have an end.  ``times`` are the columns that hold the time of the stream.
+    ``births`` is the window by which births follow from it; None: in different ways.
+    """
+
+    dies: bool
+    times: frozenset[int]
+    births: WindowSpec | None = WindowSpec()
+
+    @property
+    def never_meet(self) -> bool:
+        """Whether the birth of a row never meets the death of an equal one."""
+        return not self.dies or (bool(self.times) and self.births is not None)
+
+
+def at_once(plan: Node, mode: str) -> Node | None:
+    """Return the relation whose rows are the answer as they come; None: the answer must wait."""
+    if isinstance(plan, algebra.ToStream):
+        rows = _rows(plan.input) if plan.kind == "istream" else None
+        return _plain(plan.input) if rows is not None and rows.never_meet else None
+    rows = _rows(plan)
+    if rows is None:
+        return None
+    ready = {"intervals": True, "stream": not rows.dies, "log": not rows.dies}
+    return _plain(plan) if ready.get(mode, False) else None
+
+
+def _rows(node: Node) -> _Rows | None:
+    """Return what is known of the rows of a plan; None if it is not row-wise."""
+    match node:
+        case algebra.Scan():
+            read = range(len(node.schema)) if node.columns is None else node.columns
+            return _Rows(False, frozenset(i for i, c in enumerate(read) if c == node.time))
+        case algebra.Filter(below, _):
+            return _rows(below)
+        case algebra.Project(below, exprs, _):
+            rows = _rows(below)
+            if rows is None:
+                return None
+            columns = {i: e.index for i, e in enumerate(exprs) if isinstance(e, Column)}
+            return replace(rows, times=frozenset(i for i, c in columns.items() if c in rows.times))
+        case algebra.ToStream("istream", below, _):
+            rows = _rows(below)  # with no deaths, births are the relation itself
+            return None if rows is None or rows.dies else rows
+        case algebra.Window(below, spec):
+            rows = _rows(below)
+            plain = not any(isinstance(n, algebra.Window) for n in algebra.walk(below))
+            if rows is None or not plain or not spec.by_time:
+                return None
+            return _Rows(not spec.unbounded, rows.times, _births(spec))
+        case algebra.UnionAll(members):
+            return _union([_rows(member) for member in members])
+    return None
+
+
+def _births(spec: WindowSpec) -> WindowSpec:
+    """Return what decides when rows are born: of windows that begin with the row, nothing does."""
+    ends = {"range": None, "now": False, "fixed": None}
+    drops = {"after": None, "before": None, "origin": None}
+    return WindowSpec() if replace(spec, **ends, **drops) == WindowSpec() else spec
+
+
+def _union(members: list[_Rows | None]) -> _Rows | None:
+    known = [rows for rows in members if rows is not None]
+    if len(known) < len(members):
+        return None
+    births = {rows.births for rows in known}
+    times = frozenset.intersection(*(rows.times for rows in known))
+    same = births.pop() if len(births) == 1 else None
+    return _Rows(any(rows.dies for rows in known), times, same)
+
+
+def _plain(node: Node) -> Node:
+    """Return a row-wise relation without ISTREAM: there it changes nothing."""
+    node = algebra.with_inputs(node, tuple(_plain(n) for n in algebra.inputs(node)))
+    return node.input if isinstance(node, algebra.ToStream) else node
