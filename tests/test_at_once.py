@@ -110,9 +110,7 @@ def test_the_newest_row_is_there_before_the_heartbeat_passes_it(lifetime: str) -
 
 @pytest.mark.parametrize("lifetime", METHODS)
 def test_intervals_leave_when_they_come(lifetime: str) -> None:
-    rig = rig_of(
-        "SELECT k FROM s [RANGE 6 SLIDE 4]", "intervals", settings={"lifetime": lifetime}
-    )
+    rig = rig_of("SELECT k FROM s [RANGE 6 SLIDE 4]", "intervals", settings={"lifetime": lifetime})
     rig.feed("s", [("a", 1, 5), ("b", 1, 4)])
     assert rig.rows("q") == [("b", 4, 12), ("a", 8, 12)]
     rig.feed("s", [("a", 1, 5)])

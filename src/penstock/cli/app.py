@@ -24,6 +24,7 @@ from penstock.bench import tpmj as bench_tpmj
 from penstock.cli.live import LiveTable
 from penstock.cli.shell import Shell, show
 from penstock.errors import ConfigError, DataError, PenstockError
+from penstock.physical.waits import lost
 from penstock.session import Session
 from penstock.session.rewinding import rewind
 from penstock.sinks import json_lines, read_committed
@@ -134,6 +135,8 @@ def _watch(session: Session, title: str, once: bool, stop: _Stop) -> None:
         session.check()
     if stop.wanted and not pipeline.ended:
         err.print("stopped; the same command with the same --checkpoint goes on from here")
+    for told in (*session.waits(), *lost(pipeline.observation, pipeline.streams)):
+        err.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

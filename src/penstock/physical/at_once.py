@@ -45,6 +45,9 @@ from penstock.algebra import Node
 from penstock.expr.nodes import Column
 from penstock.windows import WindowSpec
 
+_AT_ITS_TIME = WindowSpec()
+"""Stands for all windows in which a row is born at its own time."""
+
 
 @dataclass(frozen=True)
 class _Rows:
@@ -56,7 +59,7 @@ class _Rows:
 
     dies: bool
     times: frozenset[int]
-    births: WindowSpec | None = WindowSpec()
+    births: WindowSpec | None = _AT_ITS_TIME
 
     @property
     def never_meet(self) -> bool:
@@ -105,10 +108,11 @@ def _rows(node: Node) -> _Rows | None:
 
 
 def _births(spec: WindowSpec) -> WindowSpec:
-    """Return what decides when rows are born: of windows that begin with the row, nothing does."""
-    ends = {"range": None, "now": False, "fixed": None}
-    drops = {"after": None, "before": None, "origin": None}
-    return WindowSpec() if replace(spec, **ends, **drops) == WindowSpec() else spec
+    """Return what decides when rows are born: nothing where that is their own time."""
+    rest = replace(
+        spec, range=None, now=False, fixed=None, after=None, before=None, origin=None
+    )  # these say when rows end, or which rows are no part of it
+    return _AT_ITS_TIME if rest == WindowSpec() else spec
 
 
 def _union(members: list[_Rows | None]) -> _Rows | None:

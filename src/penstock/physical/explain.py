@@ -100,7 +100,7 @@ def _direct(plan: PhysicalPlan, at: int, made_by: dict[int, frozenset[int]]) -> 
 def _negative(node: PhysicalNode) -> list[str]:
     """Return how a node gets and gives the ends of rows by negative tuples."""
     match node.spec:
-        case None | TimeWindowSpec() | ToStreamSpec():
+        case None | TimeWindowSpec() | ToStreamSpec() | OutputSpec(at_once=True):
             return []
         case SignsSpec():
             return ["keeps rows until they die, then sends them again"]

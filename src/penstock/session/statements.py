@@ -17,6 +17,7 @@ from penstock.masking import masked, shown_option
 from penstock.runs.deliveries import reject_outlet
 from penstock.session.explaining import explanation
 from penstock.session.handle import QueryHandle
+from penstock.session.listing import shown_streams
 from penstock.session.outlets import has_timestamps, mode_of
 from penstock.sinks import check_sink
 from penstock.sources.formats import check_stream
@@ -121,8 +122,11 @@ def _show(session: Session, kind: str) -> pa.Table:
         return pa.table({"function": names})
     if kind == "queries":
         rows = [h.status() for h in session._handles.values()]
-        columns = ("query", "state", "since", "rows", "sink")
-        return pa.table({c: [str(r[c]) for r in rows] for c in columns})
+        columns = ("query", "state", "since", "rows", "late", "sink")
+        shown = {c: [str(r[c]) for r in rows] for c in columns}
+        return pa.table({**shown, "waits": pa.array([r.get("waits") for r in rows], pa.string())})
+    if kind == "streams":
+        return shown_streams(session)
     singular = kind.removesuffix("s")
     found = session.catalog.of_kind(singular).values()
     if singular == "view":
