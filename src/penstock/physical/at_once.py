@@ -4,7 +4,9 @@ An answer must wait where something that comes later can change it.  In a *row-w
 can: a row of a stream is selected, projected and given a validity ``[birth, death)`` that follows
 from its own time ``t``.  Rows of other times, of other streams, or of the same time, change
 nothing about it, so the relation is the same bag of ``(values, birth, death)`` however long one
-waits.  Row-wise are scans, selections, projections, windows by time, and unions of such plans.
+waits.  Row-wise are scans, selections, projections, windows by time, unions of such plans, and
+inner joins of one with a static table whose rows are valid for all time: the partners of a row are
+known when it comes, and each pair lives as long as the row does.
 
 What leaves depends on how the answer is delivered:
 
@@ -34,6 +36,8 @@ A union of several branches needs the same of all rows together: no row of any b
 column is the time in every branch, and ``f`` is the same in all of them: with ``f = up`` in one
 branch and ``f(t) = t`` in another, a row of the second could die at the pulse at which an equal row
 of the first is born.  Which streams the branches read does not matter.
+
+Two joins in one plan wait: whether they become one operator is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -98,13 +102,37 @@ def _rows(node: Node) -> _Rows | None:
             return None if rows is None or rows.dies else rows
         case algebra.Window(below, spec):
             rows = _rows(below)
-            plain = not any(isinstance(n, algebra.Window) for n in algebra.walk(below))
+            kinds = algebra.Window | algebra.Join
+            plain = not any(isinstance(n, kinds) for n in algebra.walk(below))
             if rows is None or not plain or not spec.by_time:
                 return None
             return _Rows(not spec.unbounded, rows.times, _births(spec))
         case algebra.UnionAll(members):
             return _union([_rows(member) for member in members])
+        case algebra.Join(left, right, kind="inner") if _is_timeless(right) and not _joins(left):
+            return _rows(left)
+        case algebra.Join(left, right, kind="inner") if _is_timeless(left) and not _joins(right):
+            rows, width = _rows(right), len(left.schema)
+            return None if rows is None else replace(rows, times=_moved(rows.times, width))
     return None
+
+
+def _is_timeless(node: Node) -> bool:
+    """Whether a node brings the rows of a table, at most selected and projected, for all time."""
+    match node:
+        case algebra.TableScan():
+            return node.valid_from is None and node.valid_to is None
+        case algebra.Filter(below, _) | algebra.Project(below, _, _):
+            return _is_timeless(below)
+    return False
+
+
+def _joins(node: Node) -> bool:
+    return any(isinstance(n, algebra.Join) for n in algebra.walk(node))
+
+
+def _moved(columns: frozenset[int], by: int) -> frozenset[int]:
+    return frozenset(column + by for column in columns)
 
 
 def _births(spec: WindowSpec) -> WindowSpec:

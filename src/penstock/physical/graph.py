@@ -51,6 +51,8 @@ class Graph:
         self.batch = 0
         self.in_step = False
         """Whether all shards of the answer must have the same heartbeat, as those of a view."""
+        self.at_once = False
+        """Whether the rows of the answer wait for nothing (`penstock.physical.at_once`)."""
         self.nodes: list[PhysicalNode] = []
         self.channels: list[Channel] = []
         self._by_digest: dict[str, int] = {}
@@ -200,20 +202,18 @@ class Graph:
         producer: int,
         mode: str,
         held: tuple[int, bool] | None = None,
-        at_once: bool = False,
     ) -> int:
         """Add the node where a query leaves the plan.
 
         ``held`` says of a kept relation for how long, and whether its time is in timestamps.
-        ``at_once``: nothing that comes later can change its rows.
         """
         node = self.nodes[producer]
         demand = None
-        if mode == "log" and not at_once:
+        if mode == "log" and not self.at_once:
             demand = relaxed(self, producer, all_columns(node.types))
         where = node.partitioning if demand is None else self.needs(producer, demand)
         return self.operator(
-            OutputSpec(node.types, mode, *(held or (0, False)), at_once),
+            OutputSpec(node.types, mode, *(held or (0, False)), self.at_once),
             [producer],
             [demand],
             node.types,

@@ -116,7 +116,7 @@ class Planner(Graph):
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
-        key = (node, self.since, self.batch, self.in_step, self.negative)
+        key = (node, self.since, self.batch, self.in_step, self.at_once)
         if key not in self._memo:
             self._memo[key] = lower(node, self)
             if isinstance(node, algebra.Join):
@@ -126,11 +126,11 @@ class Planner(Graph):
 
     def output_at_once(self, query: str, node: Node, mode: str) -> int:
         """Add the output of rows that wait for nothing: their ends need no negative tuples."""
-        negative, self.negative = self.negative, False
+        negative, self.negative, self.at_once = self.negative, False, True
         try:
-            return self.output(query, self.lower(node), mode, at_once=True)
+            return self.output(query, self.lower(node), mode)
         finally:
-            self.negative = negative
+            self.negative, self.at_once = negative, False
 
 
 @singledispatch
