@@ -11,7 +11,7 @@ from penstock.catalog import Catalog
 from penstock.cql import bind_query
 from penstock.model import INF, MIN_TIME
 from penstock.physical.batch import Arrivals, Outcome, run_batch
-from penstock.physical.observation import Observation, Observer, StreamState
+from penstock.physical.observation import Observation, Observer, PartitionState, StreamState
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import Query, plan
 from penstock.physical.progress import Progress, Timeline
@@ -40,7 +40,7 @@ class Pipe:
         self.plan, self.stream = planned(text)
         self.shards = shards
         self.manifest = Manifest(shards=shards, states=[{} for _ in range(shards)])
-        self.observer = Observer(self.manifest)
+        self.observer = Observer(self.manifest, lambda _: TimeRules(SLACK))
         self.storage = MemoryStorage()
 
     def batch(self, *rows: tuple[str, int, int], final: bool = False) -> Observation:
@@ -74,7 +74,9 @@ def test_what_is_seen_before_the_first_batch() -> None:
 def test_streams_and_rows_are_counted() -> None:
     pipe = Pipe("SELECT k, COUNT(*) AS n FROM s [RANGE 5] GROUP BY k")
     first = pipe.batch(("a", 1, 1), ("b", 2, 10), ("a", 3, 3))
-    assert first.streams["s"] == StreamState(3, 3, 1, 0, 10, 8)
+    only = PartitionState(3, 1, 10, 8, SLACK)
+    assert first.streams["s"] == StreamState(3, 3, 1, 0, 10, 8, 1, False, {"": only})
+    assert first.streams["s"].slack == SLACK
     assert first.streams["s"].lag == SLACK
     second = pipe.batch(("a", 4, 11), ("a", 5, 12))
     stream = second.streams["s"]

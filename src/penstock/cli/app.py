@@ -24,6 +24,7 @@ from penstock.cli.live import LiveTable
 from penstock.cli.shell import Shell, show
 from penstock.cli.stopping import Stop
 from penstock.errors import ConfigError, DataError, PenstockError
+from penstock.physical.waits import lost
 from penstock.session import Session
 from penstock.session.checking import ScriptCheck
 from penstock.session.rewinding import rewind
@@ -144,6 +145,8 @@ def _watch(session: Session, title: str, once: bool, stop: Stop) -> None:
             time.sleep(0.05)
         session.stop()
         session.check()
+    for told in (*session.waits(), *lost(pipeline.observation, pipeline.streams)):
+        err.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -69,6 +69,7 @@ class LiveTable:
             f"{datetime.now():%H:%M:%S} batch {seen.batch} "
             f"in {seen.arrived} rows ({seen.rate_in:.0f}/s) out {sum(seen.rows_out.values())} rows "
             f"batch time {seen.batch_seconds:.2f} s heartbeat {self._heartbeats(seen)}"
+            f"{self._late(seen)}"
         )
 
     def render(self) -> RenderableType:
@@ -102,6 +103,7 @@ class LiveTable:
         )
         hot = [Text(str(found), style="yellow") for found in seen.hot_shards]
         hot += [Text(str(found), style="dim") for found in seen.split_keys]
+        hot += [Text(told, style="dim") for told in self.session.waits()]
         return Group(head, Text(), streams, Text(), queries, *hot)
 
     def _answers(self) -> list[RenderableType]:
@@ -119,6 +121,11 @@ class LiveTable:
     def _stamps(self, stream: str) -> bool:
         definition = self.session.pipeline.streams[stream]
         return str(definition.schema[definition.time].type).startswith("timestamp")
+
+    def _late(self, seen: Observation) -> str:
+        late = {name: stream.late for name, stream in sorted(seen.streams.items()) if stream.late}
+        told = " ".join(f"{name}={count}" for name, count in late.items())
+        return f" late {told}" if told else ""
 
     def _heartbeats(self, seen: Observation) -> str:
         names = sorted(self.session.pipeline.book.streams)

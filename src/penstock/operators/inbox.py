@@ -4,7 +4,8 @@ Messages may run ahead of the heartbeat.  An `Inbox` keeps them, port by port, u
 of *all* ports have passed an instant ``until``.  Then `Inbox.take` hands out a `Slice`: everything
 that happens in ``[since, until)``.  What happens later waits, in the state from one micro-batch to
 the next: rows under ``waiting.p``, told ends under ``ends.p`` and negative tuples under
-``minus.p``, where p is the number of the port.
+``minus.p``, where p is the number of the port.  The number ``latest.p`` is the largest start of the
+rows that wait, for who asks what they wait for (`penstock.physical.waits`).
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class _Port:
         self._state = state
         self._names = tuple(f"{what}.{number}" for what in ("waiting", "ends", "minus"))
         waiting, ends, minus = self._names
+        self._latest = f"latest.{number}"
         self._types = types
         self.rows = [Batch.from_table(run.table()) for run in state.runs(waiting)]
         self.ends = [
@@ -132,7 +134,10 @@ class _Port:
         for name in self._names:
             self._state.drop(name)
         waiting, ends, minus = self._names
+        self._state.numbers.pop(self._latest, None)
         if self.rows:
+            latest = max(int(rows.start.max()) for rows in self.rows)
+            self._state.numbers[self._latest] = latest
             self._state.append(waiting, Batch.concat(self.rows).to_table())
         if self.ends:
             told = Ends.concat(self.ends)

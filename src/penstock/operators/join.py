@@ -33,6 +33,10 @@ That is how a stream is joined with a static table, whose rows are written as th
 the first slice, and are only read from then on (`penstock.runs.table_rows`); those that start later
 become new rows in the slice of their start, like any others.  Of two tables the right one is
 stored.
+
+A stream row meets the rows of a table that were always valid in one way, whenever that is done.
+Where its results may leave before the heartbeat has passed them, the join is made ``at_once``: rows
+are joined as they arrive, and no result waits.
 """
 
 from __future__ import annotations
@@ -77,7 +81,8 @@ class JoinSpec(Spec):
     ``left_keys`` are over the left columns, ``right_keys`` over the right ones: the coordinates
     that the place compares, for `Equal` the keys, in the same number and of the same types.
     ``residual`` is over both, the left columns first.  Equal keys need no further test; any other
-    place only finds candidates, and the residual says everything.
+    place only finds candidates, and the residual says everything.  ``at_once``: one input is a
+    table whose rows were always valid, all ends are known, and results wait for nothing.
     """
 
     left_types: Sequence[pa.DataType]
@@ -86,6 +91,7 @@ class JoinSpec(Spec):
     right_keys: Sequence[Expr]
     residual: Expr | None = None
     place: Place = EQUAL
+    at_once: bool = False
 
     key = "join/1"
     holders = "combines"
@@ -103,6 +109,7 @@ class JoinOperator(SlicedOperator):
         left_keys, right_keys, place = spec.left_keys, spec.right_keys, spec.place
         residual = spec.residual
         self._layout = layout_of(place)
+        self._at_once = spec.at_once
         equal = len(left_keys) - isinstance(place, EqualBand)
         families = [[_family(k.type) for k in keys[:equal]] for keys in (left_keys, right_keys)]
         if isinstance(place, Equal | EqualBand) and families[0] != families[1]:
@@ -162,7 +169,9 @@ class JoinOperator(SlicedOperator):
         yield Heartbeat(until)
 
     def _on_arrival(self) -> bool:
-        """Whether rows are joined as they arrive, and the results wait."""
+        """Whether rows are joined as they arrive; the results wait, unless they leave at once."""
+        if self._at_once:
+            return True
         chosen = self.context.settings.join_buffer
         if chosen != "auto":
             return bool(chosen == "output")
@@ -190,7 +199,7 @@ class JoinOperator(SlicedOperator):
         for results in self._pairs(new[0], new[1], told, until):
             made += len(results)
             final = results.start < until
-            if not final.all():
+            if not self._at_once and not final.all():
                 self._pending.add(results.take(~final))
                 results = results.take(final)
             if len(results):

@@ -13,6 +13,9 @@
   ``low`` on, which is ``keep`` behind the last final instant of the slowest kept relation.  So all
   of them can be asked about one instant together.
 
+Where nothing that comes later can change a row (`penstock.physical.at_once` says when), the first
+three let it go ``at_once``, when it comes: nothing waits, and there is no state.
+
 The first two cost what they emit; the log and the delta keep the mortal rows by their ends, the
 view and the kept relation all rows (`penstock.runs.kept`).  With negative tuples every row comes
 back when it dies, so only the view and the kept relation keep any.
@@ -20,7 +23,7 @@ back when it dies, so only the view and the kept relation keep any.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +31,7 @@ import pyarrow as pa
 
 from penstock.errors import InternalError
 from penstock.kernels.changes import lasting, net_changes, without_ghosts
-from penstock.model import I64, INF, MIN_TIME, Batch, Ends
+from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Message
 from penstock.operators.base import SlicedOperator, few
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
@@ -45,13 +48,15 @@ class OutputSpec(Spec):
     """Deliver in one of `MODES`.
 
     ``keep`` is for how long a kept relation can be asked about the past, ``timestamps`` whether
-    its time is counted in timestamps.
+    its time is counted in timestamps.  ``at_once``: rows, which are all determined, wait for
+    nothing.
     """
 
     types: Sequence[pa.DataType]
     mode: str
     keep: int = 0
     timestamps: bool = False
+    at_once: bool = False
 
     key = "output/1"
     holders = "none"
@@ -77,11 +82,34 @@ class OutputOperator(SlicedOperator):
         if spec.mode not in MODES:
             raise InternalError(f"an output's mode is one of {', '.join(MODES)}, got {spec.mode!r}")
         self.mode = spec.mode
+        self._at_once = spec.at_once
+        self._leaving: list[Batch] = []
         self.as_of = MIN_TIME
         self.before: int | None = None
         self.timestamps = spec.timestamps
         self._keep = spec.keep
         self._types = tuple(spec.types)
+
+    def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
+        if not self._at_once:
+            return super().on_rows(port, rows)
+        self._leaving.append(rows)
+        return ()
+
+    def on_progress(self, port: int, time: int) -> Iterable[Message]:
+        # every batch ends with a heartbeat, though it may not have grown
+        parts, self._leaving = self._leaving, []
+        yield from map(self._as_they_are, few(parts))
+        yield from super().on_progress(port, time)
+
+    def _as_they_are(self, rows: Batch) -> Batch:
+        """Return rows that leave although more may come of their time."""
+        if self.mode == "intervals":
+            return rows
+        leaving = _timed(rows, rows.start)
+        if self.mode == "stream":
+            return leaving
+        return leaving.with_columns((*rows.columns, pa.array(np.ones(len(rows), np.int8))))
 
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging
@@ -92,6 +120,8 @@ class OutputOperator(SlicedOperator):
             self._lives = Lifetimes(state, HELD, self._types, merging, keep_forever=False)
 
     def save(self) -> None:
+        if self._leaving:
+            raise InternalError("rows that leave at once must have left before their batch ends")
         if self.mode in ("view", "kept"):
             self._kept.save()
         elif self.mode != "stream":

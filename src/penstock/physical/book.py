@@ -35,7 +35,8 @@ class BookedQuery:
 
     ``keep`` is for how long the past of a kept relation stays.  ``since`` is a time of its streams
     (None: it sees everything), ``batch`` the first batch that it took part in (None: it has not
-    begun), ``shared`` are the digests of what it had in common with others then.
+    begun), ``shared`` are the digests of what it had in common with others then, ``late`` how many
+    rows of its streams had come too late before.
     """
 
     name: str
@@ -46,6 +47,7 @@ class BookedQuery:
     batch: int | None = None
     shared: list[str] = field(default_factory=list)
     paused: bool = False
+    late: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def streams(self) -> frozenset[str]:
@@ -71,12 +73,14 @@ class BookedQuery:
             "batch": self.batch,
             "shared": self.shared,
             "paused": self.paused,
+            "late": self.late,
         }
 
     def go_on(self, known: Mapping[str, Any]) -> None:
         """Go on as a manifest knows it."""
         self.since, self.batch = known["since"], known["batch"]
         self.shared, self.paused = known["shared"], known["paused"]
+        self.late = dict(known["late"])
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,15 @@ class Moment:
     """What planning depends on besides the queries: how things stand between two batches.
 
     ``batch`` is the next one, ``times`` the largest time that each stream has brought, ``numbers``
-    those given to operators before, ``measured`` results per row of the joins that run.
+    those given to operators before, ``measured`` results per row of the joins that run, ``late``
+    the late rows of each stream.
     """
 
     batch: int = 0
     times: Mapping[str, int] = field(default_factory=dict)
     numbers: Mapping[str, int] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
+    late: Mapping[str, int] = field(default_factory=dict)
 
     def first_unseen(self, streams: Iterable[str]) -> int | None:
         """Return the first instant of which no element has been seen, None if there was none."""
@@ -214,6 +220,7 @@ class QueryBook:
         for query in fresh.values():
             query.since = moment.first_unseen(query.streams)
             query.batch = moment.batch
+            query.late = {name: moment.late.get(name, 0) for name in sorted(query.streams)}
         for since in {q.since for q in fresh.values()}:
             peers = {n: q.node for n, q in active.items() if q.since == since}
             for name, digests in shared_digests(peers).items():

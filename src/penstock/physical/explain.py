@@ -8,6 +8,7 @@ and waits for them.  By negative tuples, it is said where rows get their signs.
 from __future__ import annotations
 
 from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.output import OutputSpec
 from penstock.operators.time_window import TimeWindowSpec
 from penstock.operators.to_stream import ToStreamSpec
 from penstock.physical.key_splits import pairs
@@ -36,6 +37,8 @@ def explain(plan: PhysicalPlan, query: str, shards: int, splitting: bool = True)
             facts.append("one shard" if _single(node.partitioning) else f"{shards} shards")
         if node.pattern:
             facts.append(node.pattern)
+        if isinstance(node.spec, OutputSpec):
+            facts.append("leaves at once" if node.spec.at_once else "waits for the heartbeat")
         facts += _negative(node) if plan.negative else _direct(plan, at, made_by)
         if node.partitioning is not None and node.partitioning.kind == "hash":
             facts.append(f"by {node.partitioning}")
@@ -97,7 +100,7 @@ def _direct(plan: PhysicalPlan, at: int, made_by: dict[int, frozenset[int]]) -> 
 def _negative(node: PhysicalNode) -> list[str]:
     """Return how a node gets and gives the ends of rows by negative tuples."""
     match node.spec:
-        case None | TimeWindowSpec() | ToStreamSpec():
+        case None | TimeWindowSpec() | ToStreamSpec() | OutputSpec(at_once=True):
             return []
         case SignsSpec():
             return ["keeps rows until they die, then sends them again"]

@@ -52,6 +52,8 @@ class Graph:
         self.batch = 0
         self.in_step = False
         """Whether all shards of the answer must have the same heartbeat, as those of a view."""
+        self.at_once = False
+        """Whether the rows of the answer wait for nothing (`penstock.physical.at_once`)."""
         self.nodes: list[PhysicalNode] = []
         self.channels: list[Channel] = []
         self._by_digest: dict[str, int] = {}
@@ -216,17 +218,23 @@ class Graph:
         )
 
     def output(
-        self, query: str, producer: int, mode: str, held: tuple[int, bool] | None = None
+        self,
+        query: str,
+        producer: int,
+        mode: str,
+        held: tuple[int, bool] | None = None,
     ) -> int:
         """Add the node where a query leaves the plan.
 
         ``held`` says of a kept relation for how long, and whether its time is in timestamps.
         """
         node = self.nodes[producer]
-        demand = relaxed(self, producer, all_columns(node.types)) if mode == "log" else None
+        demand = None
+        if mode == "log" and not self.at_once:
+            demand = relaxed(self, producer, all_columns(node.types))
         where = node.partitioning if demand is None else self.needs(producer, demand)
         return self.operator(
-            OutputSpec(node.types, mode, *(held or ())),
+            OutputSpec(node.types, mode, *(held or (0, False)), self.at_once),
             [producer],
             [demand],
             node.types,

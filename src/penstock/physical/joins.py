@@ -181,11 +181,11 @@ def _method(
     """Return the operator of an inner join, and its name in EXPLAIN.
 
     Joins by merging need rows whose ends are known at birth, and each shard has a heartbeat of its
-    own; where that does not do, rows are joined by probing.
+    own; where that does not do, and where results leave at once, rows are joined by probing.
     """
     method = graph.config.join_method
     by_merging = node.kind == "inner" and _determined(node) and not graph.in_step
-    by_merging &= not graph.negative
+    by_merging &= not graph.negative and not graph.at_once
     if method in ("tpmj", "pmj") and by_merging:
         place, exprs = left.place, tuple(coordinates)
         if isinstance(place, EqualBand):
@@ -201,6 +201,7 @@ def _method(
         right_keys=coordinates[1],
         residual=residual,
         place=left.place,
+        at_once=graph.at_once,
     )
     return spec, left.label
 

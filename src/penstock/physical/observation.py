@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,9 @@ from penstock.physical.batch import Outcome
 from penstock.physical.fragment import Effort
 from penstock.physical.key_splits import SplitKeys, split_keys
 from penstock.physical.plan import PhysicalPlan
-from penstock.physical.progress import Progress
+from penstock.physical.progress import Partition, Progress
 from penstock.runs.manifest import Manifest
+from penstock.timing import TimeRules
 
 _FORGETTING = 0.9
 """What remains of the rows of a shard from one batch to the next."""
@@ -49,11 +50,27 @@ class HotShard:
 
 
 @dataclass(frozen=True)
+class PartitionState:
+    """How far a source partition is after a batch; ``slack`` is what is in force, if it is known.
+
+    ``idle``: it has been silent for so long that nobody waits for it.
+    """
+
+    rows: int = 0
+    late: int = 0
+    newest: int = MIN_TIME
+    heartbeat: int = MIN_TIME
+    slack: int | None = 0
+    idle: bool = False
+
+
+@dataclass(frozen=True)
 class StreamState:
     """How far a stream is after a batch.
 
     ``rows`` are all that ever came, late and rejected ones too, ``came`` those of the batch;
-    ``newest`` is the largest time.
+    ``newest`` is the largest time.  ``late_here`` are the late rows since the pipeline was opened.
+    ``partitions`` are those that have not ended, by name.
     """
 
     rows: int = 0
@@ -62,6 +79,15 @@ class StreamState:
     rejected: int = 0
     newest: int = MIN_TIME
     heartbeat: int = MIN_TIME
+    late_here: int = 0
+    idle: bool = False
+    partitions: Mapping[str, PartitionState] = field(default_factory=dict)
+
+    @property
+    def slack(self) -> int | None:
+        """The largest slack in force; None where nothing is known of the disorder yet."""
+        known = [p.slack for p in self.partitions.values() if p.slack is not None]
+        return max(known, default=None)
 
     @property
     def lag(self) -> int | None:
@@ -131,6 +157,24 @@ class Observation:
         """Return how many bytes the operators of a query keep."""
         return bytes_of(self._states(query))
 
+    def streams_of(self, query: str) -> set[str]:
+        """Return the streams that a query reads."""
+        if self.plan is None:
+            return set()
+        sources = (self.plan.nodes[at].source for at in self.plan.below(query))
+        return {found.name for found in sources if found is not None and found.kind == "stream"}
+
+    def waiting_rows(self, query: str) -> tuple[int, int]:
+        """Return how many rows wait for time in the operators of a query, and the largest time."""
+        rows, latest = 0, MIN_TIME
+        for state in self._states(query):
+            for name, runs in state["runs"].items():
+                if name.startswith("waiting.") or name == "pending":
+                    rows += sum(run["rows"] - run["skipped"] for run in runs)
+            found = (time for name, time in state["numbers"].items() if name.startswith("latest."))
+            latest = max(latest, *found, MIN_TIME)
+        return rows, latest
+
     def _states(self, query: str) -> Iterator[Mapping[str, Any]]:
         digests = self.digests(query)
         for shard in self.manifest.states:
@@ -153,10 +197,28 @@ class _Recent:
     left: Mapping[str, int]
 
 
-class Observer:
-    """Makes the `Observation` of each batch, and adds up what is since the pipeline was opened."""
+def _partition(found: Partition, rules: TimeRules) -> PartitionState:
+    return PartitionState(
+        found.accepted + found.late,
+        found.late,
+        found.max_time,
+        found.heartbeat(rules),
+        found.slack(rules),
+        found.idle,
+    )
 
-    def __init__(self, manifest: Manifest) -> None:
+
+class Observer:
+    """Makes the `Observation` of each batch, and adds up what is since the pipeline was opened.
+
+    ``rules`` tells what a stream declares about its time.
+    """
+
+    def __init__(
+        self, manifest: Manifest, rules: Callable[[str], TimeRules] = lambda _: TimeRules()
+    ) -> None:
+        self._rules = rules
+        self._late = {name: told["late"] for name, told in manifest.progress.items()}
         self._fed: dict[str, dict[int, float]] = {}
         self._recent: deque[_Recent] = deque(maxlen=_RECENT)
         self.newest = Observation(manifest, streams=self._streams(manifest, {}))
@@ -202,7 +264,7 @@ class Observer:
         found = {}
         for name, described in manifest.progress.items():
             progress = Progress.of(described)
-            rows = progress.rows
+            rows, rules = progress.rows, self._rules(name)
             found[name] = StreamState(
                 rows,
                 rows - before[name].rows if name in before else rows,
@@ -210,6 +272,9 @@ class Observer:
                 progress.rejected,
                 progress.max_time,
                 progress.heartbeat,
+                progress.late - self._late.get(name, 0),
+                progress.idle,
+                {key: _partition(part, rules) for key, part in progress.partitions.items()},
             )
         return found
 

@@ -30,6 +30,7 @@ from penstock.operators.top_k import TopKSpec
 from penstock.operators.union import UnionSpec
 from penstock.optimizer.nameless import canonical
 from penstock.physical.asof import asof_join
+from penstock.physical.at_once import at_once
 from penstock.physical.exchange import SINGLE, ByKey, Exchange
 from penstock.physical.graph import Graph, after, all_columns, projected, reachable, relaxed
 from penstock.physical.join_kinds import join_of_kind
@@ -80,10 +81,13 @@ def plan(
     for query, whole in zip(queries, nameless, strict=True):
         planner.since, planner.batch = query.since, query.batch
         planner.in_step = query.mode in ("view", "delta", "kept")
-        node = planner.lower(whole)
         mode = query.mode if not algebra.is_stream(query.plan) else "stream"
-        held = (query.keep, in_timestamps(query.plan)) if mode == "kept" else None
-        output = planner.output(query.name, node, mode, held)
+        ready = at_once(whole, mode)
+        if ready is None:
+            held = (query.keep, in_timestamps(query.plan)) if mode == "kept" else None
+            output = planner.output(query.name, planner.lower(whole), mode, held)
+        else:
+            output = planner.output_at_once(query.name, ready, mode)
         answers.append(Answer(query.name, output, mode))
     return reachable(
         PhysicalPlan(tuple(planner.nodes), tuple(planner.channels), tuple(answers), planner.numbers)
@@ -97,7 +101,7 @@ class Planner(Graph):
         self, config: Settings, numbers: dict[str, int], measured: Mapping[str, float] | None = None
     ) -> None:
         super().__init__(config, numbers)
-        self._memo: dict[tuple[Node, int | None, int, bool], int] = {}
+        self._memo: dict[tuple[Node, int | None, int, bool, bool], int] = {}
         self._joins: Counter[tuple[Node, int | None, int]] = Counter()
         self.wanted: dict[Node, Exchange] = {}
         self.around = Surroundings(
@@ -117,13 +121,21 @@ class Planner(Graph):
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
-        key = (node, self.since, self.batch, self.in_step)
+        key = (node, self.since, self.batch, self.in_step, self.at_once)
         if key not in self._memo:
             self._memo[key] = lower(node, self)
             if isinstance(node, algebra.Join):
                 at = self._memo[key]
                 self.nodes[at] = replace(self.nodes[at], meaning=meaning_of(node))
         return self._memo[key]
+
+    def output_at_once(self, query: str, node: Node, mode: str) -> int:
+        """Add the output of rows that wait for nothing: their ends need no negative tuples."""
+        negative, self.negative, self.at_once = self.negative, False, True
+        try:
+            return self.output(query, self.lower(node), mode)
+        finally:
+            self.negative, self.at_once = negative, False
 
 
 @singledispatch

@@ -6,12 +6,13 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock import cql
-from penstock.algebra import Node
+from penstock.algebra import Node, streams_of
 from penstock.errors import QueryError
 from penstock.physical import explain as physical_explain
 from penstock.physical.book import BookedQuery, QueryBook
 from penstock.physical.multiway import probe_orders
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.waits import heartbeats
 from penstock.session.starting import newest_manifest
 from penstock.spark.pipeline import moment_after
 
@@ -34,6 +35,7 @@ def explanation(session: Session, level: str, node: Node, name: str) -> list[str
         shards = session.config.shards or _cores(session)
         automatic = session.config.join_split == 0
         lines += ["physical plan", physical_explain.explain(whole, name, shards, automatic)]
+        lines += _heartbeats(session, node)
         if session._pipeline is not None:
             seen = session._pipeline.observation
             digests = seen.digests(name)
@@ -42,6 +44,15 @@ def explanation(session: Session, level: str, node: Node, name: str) -> list[str
             lines += probe_orders(whole, seen.manifest.states, digests)
         lines.append("")
     return lines
+
+
+def _heartbeats(session: Session, node: Node) -> list[str]:
+    """Say of each stream of a query where its heartbeats come from."""
+    seen = None if session._pipeline is None else session._pipeline.observation
+    return [
+        heartbeats(session.catalog.get("stream", name), None if seen is None else seen.stream(name))
+        for name in sorted(streams_of(node))
+    ]
 
 
 def _planned(session: Session, node: Node, name: str) -> tuple[QueryBook, PhysicalPlan]:

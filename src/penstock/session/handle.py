@@ -15,6 +15,7 @@ from penstock.masking import masked
 from penstock.model import MIN_TIME
 from penstock.physical.book import BookedQuery
 from penstock.physical.once import in_order
+from penstock.physical.waits import waits
 from penstock.session.explaining import explanation
 from penstock.showing import as_moment, html_table
 from penstock.sinks import MemorySink, Sink
@@ -130,13 +131,18 @@ class QueryHandle:
         return self.session.await_end(timeout)
 
     def status(self) -> dict[str, Any]:
-        """Return state, since when answers hold, rows, state size, heartbeat, load."""
+        """Return state, since when answers hold, rows, state size, heartbeat, load.
+
+        ``late`` are the late rows of its streams since it began, ``waits`` says which rows wait for
+        time and what would release them (None: none), ``streams`` how far each stream is.
+        """
         pipeline = self.session._pipeline
         answer: dict[str, Any] = {
             "query": self.name,
             "state": "paused" if self.paused else "created",
             "since": None,
             "rows": 0,
+            "late": 0,
             "sink": "kept" if self.mode == "kept" else self.definition.sink or "memory",
         }
         if pipeline is None or self.name not in pipeline.book.queries:
@@ -156,6 +162,9 @@ class QueryHandle:
             "state_bytes": seen.state_bytes(self.name),
             "heartbeat": min((seen.stream(s).heartbeat for s in streams), default=MIN_TIME),
             "finite": all(is_finite(pipeline.streams[s]) for s in streams),
+            "late": sum(seen.stream(s).late - running.late.get(s, 0) for s in streams),
+            "streams": {s: asdict(seen.stream(s)) for s in streams},
+            "waits": waits(seen, self.name, pipeline.streams),
             "waiting": {s: None if w is None else asdict(w) for s, w in waiting.items()},
             "hot_shards": [asdict(h) for h in seen.hot_shards if h.digest in digests],
             "split_keys": [asdict(s) for s in seen.split_keys if s.digest in digests],

@@ -330,13 +330,22 @@ class Session:
                 return False
             time.sleep(0.02)
 
-    def await_idle(self) -> None:
-        """Wait until everything that is there now has been taken (Spark's availableNow)."""
+    def await_idle(self) -> list[str]:
+        """Wait until everything that is there now has been taken (Spark's availableNow).
+
+        Returns a sentence for each query whose rows wait for time, which says what they wait for.
+        """
         if self._pipeline is not None:
             try:
                 self._pipeline.await_idle()
             finally:
                 self.check()
+        return self.waits()
+
+    def waits(self) -> list[str]:
+        """Say of each query that runs which rows wait for time, and what would release them."""
+        told = ((handle.name, handle.status().get("waits")) for handle in self.handles())
+        return [f"query {name}: {text}" for name, text in told if text is not None]
 
     def check(self) -> None:
         """Raise what ended the pipeline, if it failed."""

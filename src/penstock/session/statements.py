@@ -25,6 +25,7 @@ from penstock.model import TIMESTAMP
 from penstock.runs.deliveries import reject_outlet
 from penstock.session.explaining import explanation
 from penstock.session.handle import QueryHandle
+from penstock.session.listing import shown_streams
 from penstock.session.outlets import has_timestamps, mode_of
 from penstock.showing import cell_text
 from penstock.sinks import check_sink
@@ -141,12 +142,16 @@ def _show(session: Session, kind: str) -> pa.Table:
         return pa.table({"function": names})
     if kind == "queries":
         rows = [h.status() for h in session._handles.values()]
+        shown = ("query", "state", "since", "rows", "late", "sink", "waits")
         texts = {
-            c: pa.array(["" if r[c] is None else cell_text(r[c]) for r in rows], pa.string())
-            for c in ("query", "state", "since", "sink")
+            c: pa.array(["" if r.get(c) is None else cell_text(r[c]) for r in rows], pa.string())
+            for c in shown
         }
-        texts["rows"] = pa.array([r["rows"] for r in rows], pa.int64())
-        return pa.table({c: texts[c] for c in ("query", "state", "since", "rows", "sink")})
+        for count in ("rows", "late"):
+            texts[count] = pa.array([r[count] for r in rows], pa.int64())
+        return pa.table({c: texts[c] for c in shown})
+    if kind == "streams":
+        return shown_streams(session)
     singular = kind.removesuffix("s")
     found = session.catalog.of_kind(singular).values()
     if singular == "view":

@@ -47,6 +47,7 @@ from penstock.sources.ticks import Ticker, hold
 from penstock.spark.batch import BatchRunner
 from penstock.spark.sources import open_streams
 from penstock.spark.stream import SparkStream
+from penstock.timing import TimeRules
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Pipeline:
         self.runner = BatchRunner(
             self._stream.session, self.config, self.checkpoint, self.shards, self.tables
         )
-        self._observer = Observer(self.manifest)
+        self._observer = Observer(self.manifest, self._rules)
         self._delivered = book_of(self.manifest)
         self._settled = False
         self._undelivered = False
@@ -355,6 +356,11 @@ class Pipeline:
         if before.keys() != self.held.keys():
             hold(self.folder, self.held)
 
+    def _rules(self, stream: str) -> TimeRules:
+        """Return what a stream declares about its time."""
+        found = self.streams.get(stream)
+        return TimeRules() if found is None else found.timing
+
     def _quiet(self, stream: str) -> frozenset[str]:
         """Return the partitions whose newest pushed rows this batch takes, if a silence follows.
 
@@ -405,4 +411,5 @@ def moment_after(manifest: Manifest | None, seen: Observation | None = None) -> 
         done = {d: effort.rows_out for d, effort in seen.totals.items() if d in stages}
         joins = measured(seen.plan, done)
     times = {n: Progress.of(told).max_time for n, told in manifest.progress.items()}
-    return Moment(manifest.batch + 1, times, manifest.numbers, joins)
+    late = {name: told["late"] for name, told in manifest.progress.items()}
+    return Moment(manifest.batch + 1, times, manifest.numbers, joins, late)

@@ -6,7 +6,8 @@ it has happened.
 
 A relation is measured by its change log, which tells everything about the instants below the
 query's heartbeat ``W`` and nothing about those after it.  So two answers are compared as relations,
-by their snapshots at every instant below ``W``; how intervals were cut on the way is free.
+by their snapshots at every instant below ``W``; how intervals were cut on the way is free.  An
+answer whose rows leave at once is compared with all that came, also with rows at or after ``W``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef
 from penstock.cql.binding import statements
 from penstock.errors import DataError, NotSupportedError, QueryError, suggest
 from penstock.model import INF, MIN_TIME, TIMESTAMP
+from penstock.operators.output import OutputSpec
 from penstock.physical.book import BookedQuery
 from penstock.physical.planner import Query
 from penstock.physical.progress import Decision
@@ -383,9 +385,23 @@ class Machine:
     def _heartbeat(self, query: RigQuery) -> int:
         return min(self._engine.heartbeat(s) for s in query.streams)
 
+    def _until(self, query: RigQuery) -> int:
+        """Return the instant below which an answer can be measured.
+
+        That is the heartbeat.  Of an answer whose rows leave at once it is the end of time: all
+        rows that came have been answered.
+        """
+        measured = f"{query.name} {'stream' if query.mode == 'stream' else 'log'}"
+        plan = self._engine.plan
+        node = next(answer.node for answer in plan.answers if answer.query == measured)
+        output = plan.nodes[node].spec
+        if isinstance(output, OutputSpec) and output.at_once:
+            return INF
+        return self._heartbeat(query)
+
     def _known(self, query: RigQuery, steps: Steps) -> Steps:
         """Return the part of a relation that is final."""
-        until = self._heartbeat(query)
+        until = self._until(query)
         return steps if until == INF else [step for step in steps if step[0] < until]
 
     def _steps(self, query: RigQuery) -> Steps:
@@ -454,7 +470,7 @@ class Machine:
         return judge
 
     def _oracle_stream(self, query: RigQuery) -> Counter[tuple[int, Row]]:
-        until = self._heartbeat(query)
+        until = self._until(query)
         true = stream(query.node, self._inputs(query))
         return Counter({e: n for e, n in true.items() if e[0] < until or until == INF})
 

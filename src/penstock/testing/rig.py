@@ -158,15 +158,19 @@ class Rig(Machine):
             label = ", ".join([cuts, f"{shards} shard{'s' if shards > 1 else ''}", *named])
             for query in self._queries():
                 twin = other._query(query.name)
+                until = min(self._until(query), other._until(twin))
                 if query.mode != "stream":
-                    has = other._steps(twin), self._steps(query)
-                    self._compare_relations(query, *has, within, f" ({label})")
+                    has, mine = (
+                        [step for step in rig._steps(q) if step[0] < until]
+                        for rig, q in ((other, twin), (self, query))
+                    )
+                    self._compare_relations(query, has, mine, within, f" ({label})")
                     continue
-                rows, mine = (
-                    [(tuple(map(plain, v)), t) for v, t, _ in rig._stream_rows(q)]
+                rows, own = (
+                    [(tuple(map(plain, v)), t) for v, t, _ in rig._stream_rows(q) if t < until]
                     for rig, q in ((other, twin), (self, query))
                 )
-                self._compare(query, rows, mine, within, self._element_text(query), f" ({label})")
+                self._compare(query, rows, own, within, self._element_text(query), f" ({label})")
             count += 1
         return count
 
@@ -232,7 +236,7 @@ class Rig(Machine):
         __tracebackhide__ = True
         missing, unexpected = apart(found, expected, within)
         if missing or unexpected:
-            until = self._heartbeat(query)
+            until = self._until(query)
             known = "" if until == INF else f", known below {time_text(until, query.stamps)}"
             what = f"the answer of '{query.name}'{when}{known} is not as expected"
             raise AssertionError(sentence(what, missing, unexpected, text))
