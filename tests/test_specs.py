@@ -189,30 +189,38 @@ HOMES = ("algebra.py", "physical/planner.py", "reference/", "cql/", "session/bui
 """Where any node may be named: the promised files, and the language in which it is written."""
 
 ALSO = {
-    "Scan": "physical/at_once catalog optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
+    "Scan": "physical/at_once "
+    "catalog optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
     "physical/asof physical/joins physical/over testing/",
-    "TableScan": "physical/at_once asking/ catalog optimizer/__init__ physical/joins physical/multiway "
+    "TableScan": "physical/at_once "
+    "asking/ catalog optimizer/__init__ physical/joins physical/multiway "
     "physical/once testing/",
-    "Window": "physical/at_once asking/ optimizer/__init__ optimizer/group_before_bounds optimizer/narrow_scans "
+    "Window": "physical/at_once "
+    "asking/ optimizer/__init__ optimizer/group_before_bounds optimizer/narrow_scans "
     "optimizer/push_filters physical/asof physical/joins physical/window_distribution",
-    "Filter": "physical/at_once optimizer/__init__ optimizer/group_before_bounds optimizer/narrow_scans "
+    "Filter": "physical/at_once "
+    "optimizer/__init__ optimizer/group_before_bounds optimizer/narrow_scans "
     "optimizer/push_filters "
     "optimizer/reduce_outer_joins physical/asof physical/joins physical/multiway "
     "physical/window_distribution",
-    "Project": "physical/at_once optimizer/__init__ optimizer/distinct_partners optimizer/drop_identities "
+    "Project": "physical/at_once "
+    "optimizer/__init__ optimizer/distinct_partners optimizer/drop_identities "
     "optimizer/group_before_bounds "
     "optimizer/narrow_scans optimizer/push_filters physical/asof physical/joins "
     "physical/multiway physical/once physical/window_distribution",
-    "Join": "physical/at_once optimizer/distinct_partners optimizer/narrow_scans optimizer/push_filters "
+    "Join": "physical/at_once "
+    "optimizer/distinct_partners optimizer/narrow_scans optimizer/push_filters "
     "optimizer/reduce_outer_joins physical/join_kinds physical/joins physical/multiway",
     "AsofJoin": "physical/asof",
     "Aggregate": "optimizer/group_before_bounds optimizer/narrow_scans optimizer/push_filters "
     "physical/once",
     "Distinct": "optimizer/distinct_partners optimizer/push_filters",
-    "UnionAll": "physical/at_once optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/joins",
+    "UnionAll": "physical/at_once "
+    "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/joins",
     "SetOp": "optimizer/push_filters",
     "TopK": "physical/once",
-    "ToStream": "physical/at_once optimizer/group_before_bounds optimizer/push_filters physical/joins",
+    "ToStream": "physical/at_once "
+    "optimizer/group_before_bounds optimizer/push_filters physical/joins",
     "Over": "optimizer/narrow_scans optimizer/push_filters physical/joins physical/over",
 }
 """Rules about one node and what lowers it.  It may become less: ask the node, or its spec."""
