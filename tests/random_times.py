@@ -62,6 +62,11 @@ def clauses(dice: random.Random, stamps: bool) -> list[str]:
         found.append("IDLE AFTER 5 SECONDS")
     if dice.random() < 0.4:
         found.append("PUNCTUATION WHEN v = 0" + dice.choice(["", " TIME w"]))
+    elif dice.random() < 0.5:
+        says = dice.choice(["v = 0", "v = 0 AND t % 5 = 0"]) if not stamps else "v = 0"
+        lasts = dice.choice(["", f" FOR {dice.randint(0, 12)}{unit}"])
+        on = dice.choice(["k", "k", "k, v", "v"])
+        found.append(f"PUNCTUATION WHEN {says}{dice.choice(['', ' TIME w'])} ON ({on}){lasts}")
     return found
 
 

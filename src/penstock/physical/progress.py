@@ -62,11 +62,16 @@ class Partition:
         return max(self.floor, _less(self.max_time, self.slack(rules)))
 
     def judged(
-        self, time: I64, rules: TimeRules, promised: I64 | None = None
+        self,
+        time: I64,
+        rules: TimeRules,
+        promised: I64 | None = None,
+        closed: Mask | None = None,
     ) -> tuple[Mask, Partition]:
         """Say which of some rows, in order of arrival, are late; return the partition after them.
 
-        ``promised`` are heartbeats that hold after each row: what punctuations say.
+        ``promised`` are heartbeats that hold after each row: what punctuations say.  ``closed`` are
+        rows of parts that were closed before them: late as well.
         """
         late = np.zeros(len(time), np.bool_)
         found, first = self, 0
@@ -79,6 +84,10 @@ class Partition:
             said = None if promised is None else promised[first:last]
             late[first:last], found = found._judged(time[first:last], rules, said)
             first = last
+        if closed is not None:
+            more = int((closed & ~late).sum())
+            found = replace(found, accepted=found.accepted - more, late=found.late + more)
+            late |= closed
         return late, found
 
     def _judged(self, time: I64, rules: TimeRules, promised: I64 | None) -> tuple[Mask, Partition]:
@@ -143,11 +152,25 @@ def _less(time: int, slack: int | None) -> int:
 
 
 @dataclass(frozen=True)
+class ClosedRun:
+    """Parts that a source partition has closed, or, None, the whole stream: where they lie.
+
+    ``until`` is the last instant that any of their promises speaks of (`penstock.physical.closing`).
+    """
+
+    partition: str | None
+    place: Mapping[str, Any]
+    rows: int
+    until: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far a stream has come: kept in the manifest.
 
     ``partitions`` are those that have not ended.  ``floor`` is the heartbeat that was given.
-    Counts and ``max_time`` are those of all partitions, also of those that have ended.
+    Counts and ``max_time`` are those of all partitions, also of those that have ended.  ``closed``
+    are parts of which nothing more comes.
     """
 
     partitions: Mapping[str, Partition] = field(default_factory=dict)
@@ -159,11 +182,17 @@ class Progress:
     late: int = 0
     rejected: int = 0
     numbers: int = 0
+    closed: tuple[ClosedRun, ...] = ()
 
     @property
     def heartbeat(self) -> int:
         """The time below which nothing of the stream comes any more."""
         return INF if self.final else self.floor
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The partitions that have neither ended nor are idle."""
+        return frozenset(name for name, part in self.partitions.items() if not part.idle)
 
     @property
     def rows(self) -> int:
@@ -182,14 +211,15 @@ class Progress:
 
     def describe(self) -> dict[str, Any]:
         parts = {name: part.describe() for name, part in self.partitions.items()}
-        return {**vars(self), "partitions": parts}
+        return {**vars(self), "partitions": parts, "closed": [vars(run) for run in self.closed]}
 
     @staticmethod
     def of(described: Mapping[str, Any] | None) -> Progress:
         if described is None:
             return Progress()
         parts = {name: Partition.of(told) for name, told in described["partitions"].items()}
-        return Progress(**{**described, "partitions": parts})
+        closed = tuple(ClosedRun(**run) for run in described.get("closed", ()))
+        return Progress(**{**described, "partitions": parts, "closed": closed})
 
 
 @dataclass(frozen=True)
@@ -283,6 +313,7 @@ def _advanced(
         accepted += part.accepted - was.accepted
         late += part.late - was.late
     floor = max(before.floor, decision.floors.get(None, MIN_TIME))
+    said = (ClosedRun(**run) for report in reports for run in report.get("closed", ()))
     return Progress(
         live,
         max(largest),
@@ -293,6 +324,7 @@ def _advanced(
         before.late + late,
         before.rejected + sum(report.get("rejected", 0) for report in reports),
         max(before.numbers, 1 + max((part.number for part in fresh.values()), default=-1)),
+        tuple(run for run in (*before.closed, *said) if run.partition not in ended),
     )
 
 

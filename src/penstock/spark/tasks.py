@@ -209,6 +209,7 @@ def _pack_stream(
         job.settings,
         job.shards,
         job.routes,
+        storage,
     )
     rejects: list[dict[str, Any]] = []
     rejected = 0
