@@ -179,3 +179,165 @@ def test_mistakes_in_the_clause(clause: str, message: str) -> None:
     )
     with pytest.raises(QueryError, match=message):
         Rig(script)
+
+
+# ---- what a closed part frees and releases
+
+AUCTIONS = (
+    "CREATE STREAM auctions (id INT, kind STRING, t BIGINT) USING memory TIMESTAMP BY t "
+    "PUNCTUATION WHEN kind = 'closed' ON (id); "
+    "CREATE STREAM bids (auction INT, kind STRING, price INT, t BIGINT) USING memory "
+    "TIMESTAMP BY t PUNCTUATION WHEN kind = 'closed' ON (auction); "
+    "CREATE SINK rows USING memory OPTIONS (changes 'intervals'); "
+)
+
+
+def two(query: str, **options: object) -> Rig:
+    return Rig(AUCTIONS + query, **options)  # type: ignore[arg-type]
+
+
+def state_rows(rig: Rig, *names: str) -> int:
+    """Count the rows of states with these names in all shards."""
+    return sum(
+        run["rows"] - run["skipped"]
+        for shard in rig._engine._states
+        for state in shard.values()
+        for name, runs in state["runs"].items()
+        for run in runs
+        if name in names
+    )
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("buffer", ["input", "output"])
+def test_a_closed_part_frees_the_partners_of_a_join(shards: int, buffer: str) -> None:
+    rig = two(
+        "CREATE QUERY pairs INTO rows AS SELECT b.auction, b.price, a.kind FROM bids b "
+        "JOIN auctions a ON a.id = b.auction",
+        shards=shards,
+        settings={"join.buffer": buffer},
+    )
+    rig.feed({"auctions": [(n, "open", n) for n in range(10)]})
+    rig.feed({"bids": [(n % 10, "bid", n, n) for n in range(40)]})
+    rig.advance(50)
+    full = state_rows(rig, "left", "right")
+    assert full == 50
+    rig.feed({"auctions": [(n, "closed", 50 + n) for n in range(8)]})
+    rig.advance(60)
+    assert state_rows(rig, "left", "right") < 10 + 8 + 2 * 4 + 8  # the bids of two auctions
+    rig.feed({"bids": [(3, "bid", 7, 61), (9, "bid", 7, 62)]})
+    rig.feed({"bids": [(n, "closed", 0, 63) for n in range(10)]})
+    rig.advance(70)
+    assert state_rows(rig, "left", "right") < 30
+    rig.assert_oracle()
+    rig.end()
+    rig.under_all_settings()
+
+
+def test_groups_of_closed_parts_leave_before_the_stream_ends() -> None:
+    rig = two(
+        "CREATE QUERY totals INTO rows AS SELECT auction, COUNT(*) AS n, MAX(price) AS best "
+        "FROM bids GROUP BY auction HAVING COUNT(*) > 1"
+    )
+    rig.feed("bids", [(n % 3, "bid", n, n) for n in range(9)])
+    rig.feed("bids", [(1, "closed", 0, 10), (2, "bid", 50, 11), (0, "bid", 2, 12)])
+    final = [row for row in rig.rows("totals") if row[-1] is None]
+    assert final == [(1, 4, 7, 10, None)]
+    rig.feed("bids", [(1, "bid", 99, 20), (2, "closed", 0, 21), (5, "bid", 0, 22)])
+    assert [row[0] for row in rig.rows("totals") if row[-1] is None] == [1, 2]
+    rig.assert_oracle()
+    rig.end()
+    rig.assert_oracle()
+    assert len(rig.rows("totals")) == len(set(rig.rows("totals")))
+    rig.under_all_settings()
+
+
+def test_groups_of_closed_parts_are_forgotten() -> None:
+    query = "CREATE QUERY totals INTO rows AS SELECT auction, SUM(price) AS s FROM bids GROUP BY 1"
+    closing, other = two(query), two(query)
+    for n in range(100):
+        closing.feed("bids", [(n, "bid", n, 2 * n), (n, "closed", 0, 2 * n + 1)])
+        other.feed("bids", [(n, "bid", n, 2 * n), (n, "last", 0, 2 * n + 1)])
+    closing.advance(300)
+    other.advance(300)
+    assert state_rows(other, "groups") >= 100
+    assert state_rows(closing, "groups") < 30
+    assert len([row for row in closing.rows("totals") if row[-1] is None]) == 100
+    closing.assert_oracle()
+
+
+@pytest.mark.parametrize("window", ["", "[RANGE 1000]"])
+@pytest.mark.parametrize("buffer", ["input", "output"])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_rows_without_partner_leave_before_their_window_ends(
+    window: str, buffer: str, shards: int
+) -> None:
+    met = "ON a.id = b.auction AND a.kind = 'open'"
+    rig = two(
+        f"CREATE QUERY lonely INTO rows AS SELECT b.auction, b.price FROM bids b {window} "
+        f"LEFT ANTI JOIN auctions a {window} {met}; "
+        f"CREATE QUERY all_bids INTO rows AS SELECT b.auction, b.price, a.id FROM bids b {window} "
+        f"LEFT JOIN auctions a {window} {met}; "
+        f"CREATE QUERY everything INTO rows AS SELECT b.auction, b.price, a.id FROM bids b {window} "
+        f"FULL JOIN auctions a {window} {met}",
+        settings={"join.buffer": buffer},
+        shards=shards,
+    )
+
+    def lives(auction: int, price: int, start: int) -> tuple[int | None, ...]:
+        return auction, price, start, start + 1000 if window else None
+
+    rig.feed({"auctions": [(1, "open", 1)], "bids": [(1, "bid", 10, 2), (2, "bid", 20, 3)]})
+    rig.advance(5)
+    assert rig.rows("lonely") == []
+    rig.feed("auctions", [(2, "closed", 6), (3, "closed", 6)])
+    rig.advance(8)
+    assert rig.rows("lonely") == [lives(2, 20, 3)]  # no auction 2 can come for it any more
+    rig.feed("bids", [(3, "bid", 30, 9), (4, "bid", 40, 9)])
+    rig.advance(10)
+    assert rig.rows("lonely") == [lives(2, 20, 3), lives(3, 30, 9)]
+    outer = [(*row[:2], *row[3:]) for row in rig.rows("all_bids") if row[2] is None]
+    assert outer == rig.rows("lonely")
+    rig.feed("bids", [(2, "closed", 0, 11), (5, "bid", 50, 11)])
+    rig.feed("auctions", [(4, "open", 12), (2, "open", 12), (5, "open", 13)])
+    assert [row[0] for row in rig.late("auctions")] == [2]
+    rig.assert_oracle()
+    rig.end()
+    rig.assert_oracle()
+    if shards == 1:
+        rig.under_all_settings()
+
+
+def test_a_promise_that_ends_frees_only_what_ends_before() -> None:
+    script = AUCTIONS.replace("ON (id)", "ON (id) FOR 20")
+    rig = Rig(
+        script + "CREATE QUERY pairs INTO rows AS SELECT b.price, a.kind FROM bids b [RANGE 10] "
+        "JOIN auctions a [RANGE 3] ON a.id = b.auction; "
+        "CREATE QUERY longer INTO rows AS SELECT b.price, a.kind FROM bids b [RANGE 40] "
+        "JOIN auctions a [RANGE 3] ON a.id = b.auction"
+    )
+    rig.feed("bids", [(1, "bid", n, n) for n in range(8)])
+    rig.feed("auctions", [(1, "closed", 8)])
+    rig.advance(9)
+    rig.feed("auctions", [(1, "early", 27), (1, "again", 28)])
+    assert [row[1] for row in rig.late("auctions")] == ["early"]
+    rig.end()
+    assert {row[1] for row in rig.rows("longer")} == {"closed", "again"}
+    rig.assert_oracle()
+    rig.under_all_settings()
+
+
+def test_parts_go_on_through_a_join_into_the_groups_above_it() -> None:
+    rig = two(
+        "CREATE QUERY best INTO rows AS SELECT b.auction, MAX(b.price) AS best, COUNT(*) AS n "
+        "FROM bids b JOIN auctions a ON a.id = b.auction GROUP BY b.auction",
+        shards=2,
+    )
+    rig.feed({"auctions": [(1, "open", 1), (2, "open", 1)], "bids": [(1, "bid", 5, 2)]})
+    rig.feed({"bids": [(1, "bid", 9, 3), (1, "closed", 0, 4), (2, "bid", 1, 5)]})
+    rig.feed({"auctions": [(1, "closed", 5)]})
+    rig.advance(8)
+    assert [row for row in rig.rows("best") if row[-1] is None] == [(1, 9, 6, 5, None)]
+    rig.assert_oracle()
+    rig.end()
+    rig.under_all_settings()

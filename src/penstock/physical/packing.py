@@ -16,7 +16,17 @@ import pyarrow as pa
 
 from penstock.errors import DataError
 from penstock.expr.arrow import evaluate_mask
-from penstock.model import I64, INF, MIN_TIME, Batch, Mask, Message, one_array, to_numpy
+from penstock.model import (
+    I64,
+    INF,
+    MIN_TIME,
+    Batch,
+    Closed,
+    Mask,
+    Message,
+    one_array,
+    to_numpy,
+)
 from penstock.physical.closing import Closings, punctuated
 from penstock.physical.fragment import Fragment
 from penstock.physical.key_loads import Sample
@@ -240,6 +250,26 @@ class TablePacker:
         assert isinstance(message, Batch)
         numbered = channel in self._with_seq
         self._parcels.extend(rows_sent(self.plan, channel, message, self._shards, numbered))
+
+
+def closed_parts(
+    plan: PhysicalPlan, stream: str, closed: Closed, config: Settings
+) -> list[tuple[int, Closed]]:
+    """Return by channel what is known of closed parts of a stream behind the packing stage."""
+    found: list[tuple[int, Closed]] = []
+
+    def send(channel: int, message: Message) -> None:
+        if isinstance(message, Closed):
+            found.append((channel, message))
+
+    sources = plan.sources("stream", stream)
+    fragment = _stage_minus_one(plan, sources, config, send)
+    for at in sources:
+        moved = closed.moved({c: i for i, c in enumerate(_source(plan, at).columns)})
+        if moved is not None:
+            fragment.emit(at, moved)
+    fragment.run()
+    return found
 
 
 def columns_read(plan: PhysicalPlan, source: int) -> frozenset[int]:
