@@ -15,11 +15,13 @@ from penstock.kernels.closed_keys import ClosedKeys, closed_before
 from penstock.kernels.keys import hash_columns
 from penstock.model import INF, MIN_TIME
 from penstock.physical.closing import read_run, settled
+from penstock.physical.explain_closing import closing_texts
 from penstock.physical.progress import ClosedRun, Partition, Progress
 from penstock.runs.manifest import Manifest
 from penstock.runs.state import MemoryStorage
 from penstock.sources.stream_forms import described
 from penstock.testing import Rig
+from tests.random_times import snapshots
 
 BIDS = (
     "CREATE STREAM bids (kind STRING, auction INT, price INT, t BIGINT) USING memory "
@@ -125,7 +127,8 @@ def test_small_runs_are_merged_and_old_ones_forgotten() -> None:
     for n in range(100):
         rig.feed("bids", [bid(n, n, "closed"), bid(n - 1, n)])
     closed = rig._engine.progress["bids"].closed
-    assert len(closed) < 16 and sum(run.rows for run in closed) == 100
+    assert len(closed) < 16
+    assert sum(run.rows for run in closed) == 100
     assert len(rig.late("bids")) == 99
     rig.feed("bids", [bid(5, 50), bid(5, 1099)])
     rig.feed("bids", [bid(7, 1006), bid(7, 1007), bid(101, 5000)])
@@ -276,10 +279,11 @@ def test_rows_without_partner_leave_before_their_window_ends(
     rig = two(
         f"CREATE QUERY lonely INTO rows AS SELECT b.auction, b.price FROM bids b {window} "
         f"LEFT ANTI JOIN auctions a {window} {met}; "
-        f"CREATE QUERY all_bids INTO rows AS SELECT b.auction, b.price, a.id FROM bids b {window} "
+        f"CREATE QUERY all_bids INTO rows AS "
+        f"SELECT b.auction, b.price, a.id FROM bids b {window} "
         f"LEFT JOIN auctions a {window} {met}; "
-        f"CREATE QUERY everything INTO rows AS SELECT b.auction, b.price, a.id FROM bids b {window} "
-        f"FULL JOIN auctions a {window} {met}",
+        f"CREATE QUERY everything INTO rows AS "
+        f"SELECT b.auction, b.price, a.id FROM bids b {window} FULL JOIN auctions a {window} {met}",
         settings={"join.buffer": buffer},
         shards=shards,
     )
@@ -302,8 +306,12 @@ def test_rows_without_partner_leave_before_their_window_ends(
     rig.feed("auctions", [(4, "open", 12), (2, "open", 12), (5, "open", 13)])
     assert [row[0] for row in rig.late("auctions")] == [2]
     rig.assert_oracle()
+    rig.feed("auctions", [(7, "closed", 14)])
     rig.end()
     rig.assert_oracle()
+    for query in ("lonely", "all_bids", "everything"):
+        whole = rig._engine.answers[f"{query} intervals"]
+        assert snapshots(whole) == rig._steps(rig._query(query))
     if shards == 1:
         rig.under_all_settings()
 
@@ -341,3 +349,40 @@ def test_parts_go_on_through_a_join_into_the_groups_above_it() -> None:
     rig.assert_oracle()
     rig.end()
     rig.under_all_settings()
+
+
+# ---- what EXPLAIN says
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT auction, COUNT(*) FROM bids GROUP BY 1", "Aggregate ends groups whose rows"),
+        ("SELECT price, COUNT(*) FROM bids GROUP BY 1", "no operator can make use of it"),
+        ("SELECT b.price FROM bids b JOIN auctions a ON a.id = b.auction", "Join lets go of"),
+        (
+            "SELECT b.auction, COUNT(*) FROM bids b JOIN auctions a ON a.id = b.auction GROUP BY 1",
+            "Join lets go of partners",
+        ),
+        (
+            "SELECT b.price FROM bids b LEFT ANTI JOIN auctions a ON a.id = b.auction",
+            "Rows without partner leave before their time",
+        ),
+    ],
+)
+def test_explain_says_what_is_closed_where(query: str, said: str) -> None:
+    rig = two(f"CREATE QUERY q INTO rows AS {query}")
+    rig.advance(0)
+    plan, streams = rig._engine.plan, rig.catalog.streams
+    lines = closing_texts(plan, "q intervals", streams)
+    assert any(said in line for line in lines), lines
+    assert all(line.startswith("closed parts of ") for line in lines)
+    assert closing_texts(plan, "another", streams) == []
+
+
+def test_explain_says_that_negative_tuples_make_no_use_of_it() -> None:
+    query = "CREATE QUERY q INTO rows AS SELECT auction, COUNT(*) FROM bids GROUP BY 1"
+    rig = two(query, settings={"lifetime": "negative"})
+    rig.advance(0)
+    (line,) = closing_texts(rig._engine.plan, "q intervals", rig.catalog.streams)
+    assert line.endswith("later rows are late; with negative tuples nobody makes use of it")

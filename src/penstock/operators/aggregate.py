@@ -51,7 +51,7 @@ from penstock.model import (
     to_mask,
     to_numpy,
 )
-from penstock.operators.base import SlicedOperator
+from penstock.operators.base import Columns, SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
 from penstock.runs.extremes import Extremes
@@ -281,6 +281,7 @@ class AggregateOperator(SlicedOperator):
         Their results are final.  Groups whose rows still die are forgotten when they are empty.
         """
         width = len(self._keys)
+        (on,) = self.parts_after(())
         ever = np.flatnonzero(closed.until == INF)
         if len(ever) == 0 or len(self._live):
             return
@@ -291,7 +292,10 @@ class AggregateOperator(SlicedOperator):
         yield Settled(np.sort(holder[holder != 0]))
         nothing = [pa.nulls(len(there), t) for t in self._group_types]
         self._groups.put(keys.take(there), nothing, np.zeros(len(there), bool))
-        yield Closed(tuple(range(width)), keys.high, keys.low, closed.until[ever])
+        yield Closed(on, keys.high, keys.low, closed.until[ever])
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        return [tuple(range(len(self._keys)))]
 
     def _stored(self, batch: Batch, code: I64, keys: Keys) -> tuple[Batch, I64]:
         """Return the rows as they are kept, and their codes."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +47,8 @@ from penstock.runs.holder_numbers import holder_numbers
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
 from penstock.settings import Settings
+
+Columns: TypeAlias = tuple[int, ...]
 
 _LARGE = 4096
 """Parts with at least this many rows on average stay apart: copying costs more than it saves."""
@@ -179,6 +182,13 @@ class SlicedOperator(Operator):
     def uses_part(self, port: int, closed: Closed) -> bool:
         """Whether the operator can use that a part is closed. The default cannot."""
         return False
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        """Return the columns whose parts it can close itself, given those of its ports.
+
+        ``known`` are ports and columns, all of which it uses.  The default can close none.
+        """
+        return ()
 
     def newest(self, port: int, closed: Closed) -> int:
         """Return an instant that must pass before all rows of a part are worked off."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model import I64, Batch, Closed, Ends, Message
-from penstock.operators.base import SlicedOperator
+from penstock.operators.base import Columns, SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
 from penstock.runs.value_counts import ValueCounts
@@ -45,6 +45,9 @@ class DistinctOperator(SlicedOperator):
     def close_part(self, port: int, closed: Closed) -> Iterable[Message]:
         """Pass it on: a value that does not come again is not born again."""
         return (closed,)
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        return [columns for _, columns in known]
 
     def load(self) -> None:
         self._bags = ValueCounts(

@@ -65,7 +65,7 @@ from penstock.model import (
     one_array,
     to_numpy,
 )
-from penstock.operators.base import SlicedOperator, with_keys
+from penstock.operators.base import Columns, SlicedOperator, with_keys
 from penstock.operators.inbox import Slice
 from penstock.operators.parts import ClosedParts
 from penstock.operators.spec import Spec
@@ -208,10 +208,14 @@ class JoinOperator(SlicedOperator):
         results = ClosedKeys(found.keys, both).take(both > self.since)
         if len(results):
             keys, until = results.keys, results.until
-            for side, columns in enumerate(self._parts):
-                assert columns is not None
-                on = tuple(c + side * self._width for c in columns)
+            for on in self.parts_after([(0, ()), (1, ())]):
                 yield Closed(on, keys.high, keys.low, until)
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        if {port for port, _ in known} != {0, 1}:
+            return ()
+        moved = enumerate(self._parts)
+        return [tuple(c + port * self._width for c in columns or ()) for port, columns in moved]
 
     def _forgo(self, port: int) -> None:
         """Keep no rows of a side that the other side has closed."""

@@ -2,7 +2,8 @@
 
 * ``stream``: the elements, once their time is final;
 * ``intervals``: the rows with both ends known. A determined row leaves at once, an open one when
-  it is told, or when it is known that it never will be; when the input is over, what is still open is valid for ever;
+  it is told, or when it is known that it never will be; when the input is over, what is still
+  open is valid for ever;
 * ``log``: births and deaths with their sign, +1 or -1, as one more column; equal values that are
   born and die at one instant cancel.  A row that is valid for ever has no death;
 * ``view``: the snapshot at ``as_of = min(until - 1, now)``, whole, whenever that instant moves on.
@@ -128,9 +129,10 @@ class OutputOperator(SlicedOperator):
 
     def close_part(self, port: int, closed: Closed) -> Iterator[Message]:
         """Deliver the rows whose holders, which is what waited, are never told."""
-        rows = self._lives.release(closed.high.view(np.int64))
-        if len(rows):
-            yield rows
+        if self.since < INF:  # otherwise all have left
+            rows = self._lives.release(closed.high.view(np.int64))
+            if len(rows):
+                yield rows
 
     def _intervals(self, slice: Slice) -> Iterator[Batch]:
         """Yield the rows whose ends are known now, those that came in this slice and older ones."""

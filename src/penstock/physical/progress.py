@@ -155,7 +155,7 @@ def _less(time: int, slack: int | None) -> int:
 class ClosedRun:
     """Parts that a source partition has closed, or, None, the whole stream: where they lie.
 
-    ``until`` is the last instant that any of their promises speaks of (`penstock.physical.closing`).
+    ``until`` is when the last of their promises ends (`penstock.physical.closing`).
     """
 
     partition: str | None

@@ -1,7 +1,8 @@
 """Which rows are late, by definition: the oracle of section 5 of the semantics, row by row.
 
 Each source partition has a heartbeat.  A row below the heartbeat that its partition had before it
-is late, and so is one of a part that was closed before it.  The heartbeat of a stream is the least of its partitions that are not idle.
+is late, and so is one of a part that was closed before it.  The heartbeat of a stream is the least
+of its partitions that are not idle.
 """
 
 from __future__ import annotations
