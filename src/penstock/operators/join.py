@@ -240,7 +240,7 @@ class JoinOperator(SlicedOperator):
             yield Closed(on, numbers.view(np.uint64), none, ever, numbered=True)
 
     def _fresh_alone(self, new: Sequence[Piece | None]) -> Iterator[Closed]:
-        """Say of new rows of parts that the other side has closed that they get no more partners."""
+        """Say of new rows that they get no more partners: the other side has closed their part."""
         for port, piece in enumerate(new):
             if piece is None or self._numbers[port] is None or not self._closed[1 - port]:
                 continue
