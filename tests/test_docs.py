@@ -70,6 +70,12 @@ def test_sql_parses(page: Path) -> None:
         assert parse_script(block)
 
 
+def test_the_example_of_closed_parts_runs() -> None:
+    page = (ROOT / "docs/semantics.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(compile(block, "docs/semantics.md", "exec"), {})
+
+
 @pytest.mark.parametrize("name", ["testing.md", "time.md"])
 def test_the_tests_of_a_page_run(name: str) -> None:
     """Its blocks are one module, and every test in it passes."""

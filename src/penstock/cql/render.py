@@ -215,7 +215,10 @@ def timing_texts(rules: TimeRules, names: Sequence[str], stamps: bool) -> dict[s
         found["STEP"] = duration_text(rules.step, stamps)
     for punctuation in rules.punctuations:
         time = "" if punctuation.time is None else f" TIME {expr_text(punctuation.time, names)}"
-        found["PUNCTUATION WHEN"] = expr_text(punctuation.condition, names) + time
+        on = f" ON ({', '.join(names[c] for c in punctuation.on)})" if punctuation.on else ""
+        if punctuation.lasts is not None:
+            on += f" FOR {duration_text(punctuation.lasts, stamps)}"
+        found["PUNCTUATION WHEN"] = expr_text(punctuation.condition, names) + time + on
     return found
 
 

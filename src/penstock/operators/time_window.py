@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import I64, INF, MIN_TIME, Batch, Message
+from penstock.model import I64, INF, MIN_TIME, Batch, Closed, Message
 from penstock.operators.base import Operator
 from penstock.operators.spec import Spec
 from penstock.windows import Bounds, WindowSpec, plus
@@ -58,6 +58,9 @@ class TimeWindowOperator(Operator):
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
         stamped = stamp(rows, self.spec)
         return (stamped,) if len(stamped) else ()
+
+    def on_closed(self, port: int, closed: Closed) -> Iterable[Message]:
+        return (closed,)  # a row starts at its own time or later
 
 
 def stamp(rows: Batch, spec: WindowSpec) -> Batch:

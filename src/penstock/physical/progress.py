@@ -64,11 +64,16 @@ class Partition:
         return max(self.floor, _less(self.max_time, self.slack(rules)))
 
     def judged(
-        self, time: I64, rules: TimeRules, promised: I64 | None = None
+        self,
+        time: I64,
+        rules: TimeRules,
+        promised: I64 | None = None,
+        closed: Mask | None = None,
     ) -> tuple[Mask, Partition]:
         """Say which of some rows, in order of arrival, are late; return the partition after them.
 
-        ``promised`` are heartbeats that hold after each row: what punctuations say.
+        ``promised`` are heartbeats that hold after each row: what punctuations say.  ``closed`` are
+        rows of parts that were closed before them: late as well.
         """
         before = np.empty(len(time), np.int64)
         before[0] = self.max_time
@@ -89,6 +94,8 @@ class Partition:
             bound[1:] = np.maximum(bound[1:], said[:-1])
             floor = max(floor, int(said[-1]))
         late = time < bound
+        if closed is not None:
+            late |= closed
         behind = int(late.sum())
         return late, replace(
             self,
@@ -122,6 +129,19 @@ def _less(time: int, slack: int | None) -> int:
 
 
 @dataclass(frozen=True)
+class ClosedRun:
+    """Parts that a source partition has closed, or, None, the whole stream: where they lie.
+
+    ``until`` is when the last of their promises ends (`penstock.physical.closing`).
+    """
+
+    partition: str | None
+    place: Mapping[str, Any]
+    rows: int
+    until: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far a stream has come: kept in the manifest.
 
@@ -129,6 +149,7 @@ class Progress:
     the heartbeat that was given, ``numbers`` the next number of a partition.  Counts and
     ``max_time`` are those of all partitions, also of those that have ended.  ``absent_idle``: those
     that are declared and were never heard are passed over.
+    ``closed`` are parts of which nothing more comes.
     """
 
     partitions: Mapping[str, Partition] = field(default_factory=dict)
@@ -142,11 +163,17 @@ class Progress:
     numbers: int = 0
     appeared: int = 0
     absent_idle: bool = False
+    closed: tuple[ClosedRun, ...] = ()
 
     @property
     def heartbeat(self) -> int:
         """The time below which nothing of the stream comes any more."""
         return INF if self.final else self.floor
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The partitions that have neither ended nor are idle."""
+        return frozenset(name for name, part in self.partitions.items() if not part.idle)
 
     @property
     def rows(self) -> int:
@@ -169,14 +196,15 @@ class Progress:
 
     def describe(self) -> dict[str, Any]:
         parts = {name: part.describe() for name, part in self.partitions.items()}
-        return {**vars(self), "partitions": parts}
+        return {**vars(self), "partitions": parts, "closed": [vars(run) for run in self.closed]}
 
     @staticmethod
     def of(described: Mapping[str, Any] | None) -> Progress:
         if described is None:
             return Progress()
         parts = {name: Partition.of(told) for name, told in described["partitions"].items()}
-        return Progress(**{**described, "partitions": parts})
+        closed = tuple(ClosedRun(**run) for run in described.get("closed", ()))
+        return Progress(**{**described, "partitions": parts, "closed": closed})
 
 
 @dataclass(frozen=True)
@@ -273,6 +301,7 @@ def _advanced(
     absent_idle = before.absent_idle or None in decision.idle
     if appeared >= (rules.partitions or 0) or absent_idle:
         floor = max(floor, _heartbeat(live, gone, rules))
+    said = (ClosedRun(**run) for report in reports for run in report.get("closed", ()))
     return Progress(
         live,
         max(largest),
@@ -285,6 +314,7 @@ def _advanced(
         max(before.numbers, 1 + max((part.number for part in fresh.values()), default=-1)),
         appeared,
         absent_idle,
+        tuple(run for run in (*before.closed, *said) if run.partition not in ended),
     )
 
 

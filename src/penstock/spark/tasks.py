@@ -210,6 +210,7 @@ def _pack_stream(
         job.settings,
         job.shards,
         job.routes,
+        storage,
     )
     rejects: list[dict[str, Any]] = []
     rejected = 0

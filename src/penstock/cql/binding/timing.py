@@ -10,8 +10,15 @@ import pyarrow as pa
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
-from penstock.cql.binding.times import STAMPS, chronons, kind_of_type, seconds
-from penstock.cql.grammar.syntax import CreateSyntax, Duration, KeepingSyntax, Name, Scalar, span_of
+from penstock.cql.binding.times import STAMPS, chronons, find_column, kind_of_type, seconds
+from penstock.cql.grammar.syntax import (
+    CreateSyntax,
+    Duration,
+    KeepingSyntax,
+    Name,
+    Scalar,
+    span_of,
+)
 from penstock.expr.nodes import Expr
 from penstock.expr.types import type_name
 from penstock.model import Schema
@@ -95,8 +102,10 @@ class TimingBinder:
                 f"{type_name(condition.type)}",
                 span_of(given.condition),
             )
+        on = self._columns(given.on)
+        lasts = None if given.lasts is None else self._chronons(given.lasts)
         if given.time is None:
-            return (Punctuation(condition),)
+            return (Punctuation(condition, None, on, lasts),)
         time = self._scalar(given.time, "PUNCTUATION .. TIME")
         if kind_of_type(time.type) != self.kind or not _counts(time.type):
             own = type_name(self.schema[self.time].type)
@@ -105,11 +114,33 @@ class TimingBinder:
                 f"{type_name(time.type)}",
                 span_of(given.time),
             )
-        return (Punctuation(condition, time),)
+        return (Punctuation(condition, time, on, lasts),)
+
+    def _columns(self, given: tuple[Name, ...]) -> tuple[int, ...]:
+        """Return the columns whose values a punctuation speaks of, in order, each once."""
+        found = []
+        for name in given:
+            at = find_column(self.source, self.schema, name, self.owner)
+            kind = self.schema[at].type
+            if not _names(kind):
+                self.source.fail(
+                    f"a column of PUNCTUATION .. ON must be an integer, a text, a date, a "
+                    f"timestamp or a boolean, but '{name.text}' is {type_name(kind)}; name the "
+                    f"column that says which part is closed",
+                    name.span,
+                )
+            found.append(at)
+        return tuple(sorted(set(found)))
 
     def _scalar(self, given: Scalar, clause: str) -> Expr:
         scope: Any = Scope.of(self.syntax.name.text, self.schema)
         return ScalarBinder(self.source, scope, clause).bind(given)
+
+
+def _names(kind: pa.DataType) -> bool:
+    """Whether values of a type name parts of a stream: they are equal or not, nothing between."""
+    plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean)
+    return any(is_one(kind) for is_one in (*plain, pa.types.is_date32, pa.types.is_timestamp))
 
 
 def _counts(type: pa.DataType) -> bool:

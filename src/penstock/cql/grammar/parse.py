@@ -353,7 +353,18 @@ class StatementParser(QueryParser):
     def _punctuation(self) -> PunctuationSyntax:
         self.demand("WHEN", "PUNCTUATION")
         condition = self.scalar()
-        return PunctuationSyntax(condition, self.scalar() if self.accept("TIME") else None)
+        time = self.scalar() if self.accept("TIME") else None
+        if not self.is_word("ON") or not self._opens(self._next):
+            return PunctuationSyntax(condition, time)
+        self._advance()
+        opened = self.here()[0]
+        self.sign(TokenType.L_PAREN)
+        on = [self.name("PUNCTUATION .. ON takes columns; the name of one")]
+        while self.sign(TokenType.COMMA):
+            on.append(self.name("the name of a column"))
+        self.close(TokenType.R_PAREN, ")", opened)
+        lasts = self.duration("FOR") if self.accept("FOR") else None
+        return PunctuationSyntax(condition, time, tuple(on), lasts)
 
     def _on_error(self) -> Name | None:
         self.demand("ERROR", "ON")

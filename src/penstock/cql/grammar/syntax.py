@@ -62,10 +62,12 @@ class KeepingSyntax:
 
 @dataclass(frozen=True)
 class PunctuationSyntax:
-    """``PUNCTUATION WHEN condition TIME expr``."""
+    """``PUNCTUATION WHEN condition TIME expr ON (columns) FOR duration``."""
 
     condition: Scalar
     time: Scalar | None
+    on: tuple[Name, ...] = ()
+    lasts: Duration | None = None
 
 
 @dataclass(frozen=True)
