@@ -5,7 +5,8 @@ The law is section *When is an answer final* of docs/semantics.md.
 * A row for which the condition holds closes the part of its values in its own source partition:
   rows of that part which come after it in the partition are late (`Closings`).
 * The part is closed in the stream when every partition that has neither ended nor is idle has
-  closed it (`newly_closed`).  Partitions that appear or wake later find it closed.
+  closed it, and all that are declared were heard (`newly_closed`).  Partitions that appear or wake
+  later find it closed.
 
 What is closed is kept as runs of hashed keys in the checkpoint's segments; the progress of the
 stream lists them (`ClosedRun`).  A batch writes what it closes and, now and then, merges small runs
@@ -129,12 +130,12 @@ def newly_closed(before: Progress, after: Progress, storage: Storage) -> ClosedK
     if not after.closed:
         return None
     busy, was = after.busy, before.busy
-    if not busy:
+    if not busy or after.absent:
         return None
     said: dict[str | None, list[ClosedRun]] = {}
     for run in after.closed:
         said.setdefault(run.partition, []).append(run)
-    if was <= busy:
+    if was <= busy and not before.absent:
         old = {id_of(run) for run in before.closed}
         tried = [run for run in after.closed if run.partition in busy and id_of(run) not in old]
     else:

@@ -147,9 +147,9 @@ class Progress:
 
     ``partitions`` are those that have not ended, of the ``appeared`` that ever were.  ``floor`` is
     the heartbeat that was given, ``numbers`` the next number of a partition.  Counts and
-    ``max_time`` are those of all partitions, also of those that have ended.  ``absent_idle``: those
-    that are declared and were never heard are passed over.
-    ``closed`` are parts of which nothing more comes.
+    ``max_time`` are those of all partitions, also of those that have ended.  ``absent``: some that
+    are declared were never heard; ``absent_idle``: these are passed over.  ``closed`` are parts of
+    which nothing more comes.
     """
 
     partitions: Mapping[str, Partition] = field(default_factory=dict)
@@ -162,6 +162,7 @@ class Progress:
     rejected: int = 0
     numbers: int = 0
     appeared: int = 0
+    absent: bool = False
     absent_idle: bool = False
     closed: tuple[ClosedRun, ...] = ()
 
@@ -299,7 +300,8 @@ def _advanced(
     floor = max(before.floor, decision.floors.get(None, MIN_TIME))
     appeared = before.appeared + sum(name not in before.partitions for name in fresh)
     absent_idle = before.absent_idle or None in decision.idle
-    if appeared >= (rules.partitions or 0) or absent_idle:
+    absent = appeared < (rules.partitions or 0) and not absent_idle
+    if not absent:
         floor = max(floor, _heartbeat(live, gone, rules))
     said = (ClosedRun(**run) for report in reports for run in report.get("closed", ()))
     return Progress(
@@ -313,6 +315,7 @@ def _advanced(
         before.rejected + sum(report.get("rejected", 0) for report in reports),
         max(before.numbers, 1 + max((part.number for part in fresh.values()), default=-1)),
         appeared,
+        absent,
         absent_idle,
         tuple(run for run in (*before.closed, *said) if run.partition not in ended),
     )

@@ -79,6 +79,10 @@ class Stream:
         found = min(busy) if busy else max(idle, default=BEGINNING)
         if len(self.sources) >= (self.rules.partitions or 0) or self.silent:
             self.given = max(self.given, found)
+            self._close()
+
+    def _close(self) -> None:
+        """Close the parts that all partitions which are not idle have closed."""
         saying = [s.closed for s in self.sources.values() if not s.idle]
         for part in set.intersection(*map(set, saying)) if saying else ():
             until = min(closed[part] for closed in saying)
