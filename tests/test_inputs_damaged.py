@@ -66,7 +66,7 @@ class Source:
         """Read a batch as tasks do."""
         found: Rows = []
         for partition in self.reader.partitions(start, end):
-            for _, path, first, last, ordinal, _, _ in self.reader.read(partition):
+            for _, path, first, last, ordinal, *_ in self.reader.read(partition):
                 for part in read_slice(self.definition, path, first, last):
                     assert (part.positions + ordinal).tolist()[:1] in ([], [ordinal])
                     found += part.table["n"].to_pylist()

@@ -12,7 +12,7 @@ import re
 from penstock.extensions import public_options
 
 _FOLDER = """
-    path pathglobfilter recursivefilelookup modifiedbefore modifiedafter maxfilespertrigger
+    path order pathglobfilter recursivefilelookup modifiedbefore modifiedafter maxfilespertrigger
     maxbytespertrigger latestfirst maxfileage filenameonly cleansource sourcearchivedir basepath
     ignorecorruptfiles ignoremissingfiles compression mergeschema mode columnnameofcorruptrecord
 """
@@ -25,7 +25,7 @@ _LAKE = """
 """
 
 _PUBLIC = {
-    "replay": "path format rate speed loop delimiter null",
+    "replay": "path format order rate speed loop delimiter null",
     "memory": "rows",
     "jsonl": "path overwrite",
     "parquet": f"overwrite datetimerebasemode int96rebasemode {_FOLDER}",

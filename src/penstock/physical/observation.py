@@ -78,7 +78,6 @@ class Observation:
     ``efforts`` are what each operator did in it, by digest, and ``totals`` what it did since the
     pipeline was opened, as are ``batches``, ``rows_in`` and, by query, ``rows_out``.  Rates are
     rows per second over the last batches, which ended at ``ended_at`` of the monotonic clock.
-    ``reached`` are the files in which the last batch of a stream ended, each with the place.
     """
 
     manifest: Manifest
@@ -94,7 +93,6 @@ class Observation:
     rates_out: Mapping[str, float] = field(default_factory=dict)
     hot_shards: tuple[HotShard, ...] = ()
     split_keys: tuple[SplitKeys, ...] = ()
-    reached: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ended_at: tuple[float, ...] = ()
 
     @property
@@ -181,7 +179,6 @@ class Observer:
             {q: self._rate([left.get(q, 0) for _, _, left in self._recent]) for q in queries},
             tuple(self._hot_shards(plan, manifest.shards)),
             tuple(split_keys(plan, manifest.hot)),
-            {**before.reached, **outcome.reached},
             tuple(ended for ended, _, _ in self._recent),
         )
         return self.newest
