@@ -22,6 +22,7 @@ from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
 from penstock.physical.parcels import REPORT_STAGE, from_batches
 from penstock.physical.planner import Query, plan
+from penstock.physical.progress import Timeline
 from penstock.physical.reports import read_report
 from penstock.runs.segments import read_segment
 from penstock.session import Session
@@ -499,12 +500,13 @@ def packed(tmp_path: Path, definition: StreamDef, rows: int) -> list[dict[str, A
     catalog.add(definition)
     physical = plan([Query("q", bind_query("SELECT n FROM s [NOW]", catalog))], Settings(), {})
     files = ReplayFiles(definition)
-    position, progress, found = files.start(), {}, []
+    position, found = files.start(), []
+    timeline = Timeline(rules={"s": definition.timing})
     while not position.done:
         position, slices = files.advance(position, rows)
         job = Job(
             0, physical, Settings(), str(tmp_path / "runs"), 1, {"s": definition},
-            progress, "", frozenset(),
+            timeline, "", frozenset(),
         )  # fmt: skip
         described = pa.RecordBatch.from_pylist(
             [dict(zip(DESCRIPTOR.names, one, strict=True)) for one in slices], DESCRIPTOR
@@ -514,10 +516,10 @@ def packed(tmp_path: Path, definition: StreamDef, rows: int) -> list[dict[str, A
                 continue
             told = read_report(parcel)
             if told["kind"] == "source":
-                progress = {"s": told["progress"]}
+                timeline = Timeline({"s": timeline.after([told])["s"]}, {"s": definition.timing})
                 for aside in told["rejects"]:
                     found += read_segment(job.segments, aside["place"]).to_pylist()
-    assert progress["s"]["rejected"] == len(found)
+    assert timeline.of("s").rejected == len(found)
     return found
 
 

@@ -112,14 +112,8 @@ class FolderFiles:
 
     def _new(self) -> Iterator[tuple[int, str, int]]:
         """Find files that are not in the list: modification time, name and size."""
-        try:
-            entries = os.scandir(self._folder)
-        except FileNotFoundError:
-            raise DataError(
-                f"the folder of stream {self.stream} must stay while the stream runs, but "
-                f"'{self._folder}' is gone; bring it back"
-            ) from None
-        with entries:
+        self.check_folder()
+        with os.scandir(self._folder) as entries:
             for entry in entries:
                 if entry.name[0] in "._" or not self._counts(entry.name.lower()):
                     continue
@@ -127,6 +121,14 @@ class FolderFiles:
                     if entry.path not in self._known and entry.is_file():
                         at = entry.stat()
                         yield at.st_mtime_ns, entry.name, at.st_size
+
+    def check_folder(self) -> None:
+        """Check that the folder is there."""
+        if not self._folder.is_dir():
+            raise DataError(
+                f"the folder of stream {self.stream} must stay while the stream runs, but "
+                f"'{self._folder}' is gone; bring it back"
+            )
 
     def _counts(self, name: str) -> bool:
         if self._kind == "parquet":
@@ -261,8 +263,8 @@ class FolderFiles:
             how = how if self._list.path.exists() else "it is gone"
             raise StateError(
                 f"the list of files {self._list.path} must tell the {count} files that stream "
-                f"{self.stream} has begun to read, but {how}; bring it back from a copy, or use "
-                f"another --checkpoint"
+                f"{self.stream} counts on, but {how}; bring it back from a copy, or use another "
+                f"--checkpoint"
             )
         if not position.begun and position.ordinal:
             raise bad_position(self.stream, f"no file is read, but {position.ordinal} rows are")

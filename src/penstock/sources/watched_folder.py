@@ -191,6 +191,7 @@ class ParallelReader:
     def advance(self, position: Places, everything: bool) -> Places:
         files = self._files
         files.check(position)
+        files.check_folder()
         start = position
         if position.begun == position.known:
             if position.known == len(files.paths):
