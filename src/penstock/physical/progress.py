@@ -146,7 +146,8 @@ def _less(time: int, slack: int | None) -> int:
 class Progress:
     """How far a stream has come: kept in the manifest.
 
-    ``partitions`` are those that have not ended.  ``floor`` is the heartbeat that was given.
+    ``partitions`` are those that have not ended, ``ended`` is the heartbeat of the one that came
+    furthest of all others.  ``floor`` is the heartbeat that was given.
     Counts and ``max_time`` are those of all partitions, also of those that have ended.
     """
 
@@ -159,6 +160,7 @@ class Progress:
     late: int = 0
     rejected: int = 0
     numbers: int = 0
+    ended: int = MIN_TIME
 
     @property
     def heartbeat(self) -> int:
@@ -275,7 +277,8 @@ def _advanced(
             part = part.silent()
         live[name] = part
     ended = {name for report in reports for name in report["ended"]}
-    gone = [live.pop(name) for name in ended if name in live]
+    gone = [live.pop(name).heartbeat(rules) for name in ended if name in live]
+    furthest = max(before.ended, *gone, MIN_TIME)
     largest = [before.max_time, *(part.max_time for part in fresh.values())]
     accepted = late = 0
     for name, part in fresh.items():
@@ -286,17 +289,18 @@ def _advanced(
     return Progress(
         live,
         max(largest),
-        max(floor, _heartbeat(live, gone, rules)),
+        max(floor, _heartbeat(live, furthest, rules)),
         before.final or any(report["final"] for report in reports),
         _is_idle(before, live, bool(fresh), decision),
         before.accepted + accepted,
         before.late + late,
         before.rejected + sum(report.get("rejected", 0) for report in reports),
         max(before.numbers, 1 + max((part.number for part in fresh.values()), default=-1)),
+        furthest,
     )
 
 
-def _heartbeat(live: Mapping[str, Partition], gone: list[Partition], rules: TimeRules) -> int:
+def _heartbeat(live: Mapping[str, Partition], ended: int, rules: TimeRules) -> int:
     """Return the heartbeat that partitions give a stream.
 
     Where all that are left are idle, or have ended, it is that of the one that came furthest.
@@ -304,7 +308,7 @@ def _heartbeat(live: Mapping[str, Partition], gone: list[Partition], rules: Time
     busy = [part.heartbeat(rules) for part in live.values() if not part.idle]
     if busy:
         return min(busy)
-    return max((part.heartbeat(rules) for part in (*live.values(), *gone)), default=MIN_TIME)
+    return max(ended, *(part.heartbeat(rules) for part in live.values()), MIN_TIME)
 
 
 def _is_idle(

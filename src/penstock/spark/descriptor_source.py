@@ -148,7 +148,9 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(partition.descriptors)
 
 
-def grouped(slices: Sequence[Descriptor], most: int) -> list[list[Descriptor]]:
+def grouped(
+    slices: Sequence[Descriptor], most: int, least: int = LEAST_LOAD
+) -> list[list[Descriptor]]:
     """Divide the slices of a stream among tasks: about equally, and not below what is worth one.
 
     All slices of a source partition go to one task, in their order.
@@ -156,7 +158,7 @@ def grouped(slices: Sequence[Descriptor], most: int) -> list[list[Descriptor]]:
     loads: dict[str, int] = {}
     for each in slices:
         loads[each.partition] = loads.get(each.partition, 0) + _load(each)
-    count = max(1, min(most, len(loads), sum(loads.values()) // LEAST_LOAD))
+    count = max(1, min(most, len(loads), sum(loads.values()) // least))
     groups: list[list[Descriptor]] = [[] for _ in range(count)]
     if count == 1:
         return [list(slices)] if slices else []
