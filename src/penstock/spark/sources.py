@@ -95,7 +95,7 @@ def open_streams(
             frames.append(opening(spark, definition, how).coalesce(1))
     timed = any(definition.timing.follows_the_clock for definition in definitions)
     if own or timed:
-        tasks = spark.sparkContext.defaultParallelism
+        tasks = config.pack_tasks or spark.sparkContext.defaultParallelism
         options = {"streams": json.dumps(own), "tasks": str(tasks)}
         if checkpoint is not None:
             options["ticks"] = str(checkpoint.absolute())

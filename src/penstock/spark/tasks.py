@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from os.path import basename
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ class Origin:
     """Where a slice comes from: its source partition, and what is told of that behind its rows.
 
     ``ordinal`` is the arrival number of its first row, negative: count on.  ``floor`` is a
-    heartbeat, ``ends``: nothing more comes of the partition.
+    heartbeat, ``ends``: nothing more comes of the partition.  ``file`` is the one whose rows are
+    counted, if it is a partition of its own.
     """
 
     ordinal: int
@@ -53,6 +55,7 @@ class Origin:
     number: int | None = None
     floor: int | None = None
     ends: bool = False
+    file: str = ""
 
 
 Part = tuple[Origin, Slice, Mask | None]
@@ -223,7 +226,8 @@ def _pack_stream(
             rejects.append(_set_aside(storage, stream, stream.late, "late", late))
         if part.rejected.num_rows:
             rejected += part.rejected.num_rows
-            _refuse_or_keep(storage, stream, _placed(part.rejected, origin.ordinal), rejects)
+            placed = _placed(part.rejected, origin.ordinal)
+            _refuse_or_keep(storage, stream, placed, rejects, origin.file)
         yield from packer.parcels()
         if origin.floor is not None:
             packer.promise(origin.floor, origin.partition)
@@ -264,7 +268,9 @@ def _described_slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int])
     for d in ordered.to_pylist():
         typed = bool(d["path"]) and file_kind(stream, d["path"]) in TYPED
         columns = sorted(needed) if typed and stream.late is None else None
-        origin = Origin(d["ordinal"], d["partition"] or "", d["number"])
+        name = d["partition"] or ""
+        file = name if name and name == basename(d["path"]) else ""
+        origin = Origin(d["ordinal"], name, d["number"], file=file)
         for part in read_slice(stream, d["path"], d["first"], d["last"], columns, d["shift"] or 0):
             yield origin, part, None
         only_the_end = d["final"] and not d["partition"]
@@ -313,13 +319,18 @@ def _placed(rejected: pa.Table, ordinal: int) -> pa.Table:
 
 
 def _refuse_or_keep(
-    storage: SegmentStorage, stream: StreamDef, rejected: pa.Table, rejects: list[dict[str, Any]]
+    storage: SegmentStorage,
+    stream: StreamDef,
+    rejected: pa.Table,
+    rejects: list[dict[str, Any]],
+    file: str,
 ) -> None:
     if stream.deadletter is None:
         row = rejected.slice(0, 1).to_pylist()[0]
+        of = f" of '{file}'" if file else ""
         raise DataError(
             f"a row of stream {stream.name} must fit its declared columns: {row['reason']}; the "
-            f"row, number {row['position'] + 1}, is {shortened(row['raw'])!r}. Correct it, or "
+            f"row, number {row['position'] + 1}{of}, is {shortened(row['raw'])!r}. Correct it, or "
             f"declare ON ERROR DEADLETTER <sink> to set such rows aside"
         )
     rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", rejected))
