@@ -38,7 +38,7 @@ def write(folder: Path, files: dict[str, list[Row]]) -> None:
 
 def run(spark: Any, checkpoint: Path, script: str, settings: dict[str, Any]) -> None:
     """Run a script until all its streams have ended."""
-    with Session(spark, checkpoint, settings) as session:
+    with Session(spark, checkpoint=checkpoint, settings=settings) as session:
         session.sql(script)
         session.await_end(timeout=200)
 
@@ -53,7 +53,7 @@ def test_two_json_files_with_interleaved_times_lose_nothing(
 ) -> None:
     files = interleaved()
     write(tmp_path / "in", files)
-    with Session(spark, tmp_path / "checkpoint", {"batch.rows": 30}) as session:
+    with Session(spark, checkpoint=tmp_path / "checkpoint", settings={"batch.rows": 30}) as session:
         query = session.sql(
             f"CREATE STREAM s (x BIGINT, t BIGINT) USING json "
             f"OPTIONS (path '{tmp_path / 'in'}'{options}) TIMESTAMP BY t;"
@@ -90,7 +90,7 @@ def test_answers_of_files_are_those_of_the_oracle_after_a_crash(
     with pytest.raises(Exception, match="before-return"):
         run(spark, tmp_path / "checkpoint", script, settings)
     failpoints.arm("")
-    with Session(spark, tmp_path / "checkpoint", settings) as session:
+    with Session(spark, checkpoint=tmp_path / "checkpoint", settings=settings) as session:
         query = session.sql(script)
         assert session.await_end(timeout=200)
         assert session.pipeline.observation.stream("s").late == len(judge.late["s"]) > 0
@@ -120,7 +120,7 @@ def test_eight_writers_with_skewed_clocks(spark: Any, tmp_path: Path) -> None:
     for writer, rows in writers.items():
         judge.feed("s", str(writer), rows)
     tasks: list[int] = []
-    with Session(spark, tmp_path / "checkpoint", autostart=False) as session:
+    with Session(spark, checkpoint=tmp_path / "checkpoint", autostart=False) as session:
         query = session.sql(
             "CREATE STREAM s (x BIGINT, t BIGINT) USING memory TIMESTAMP BY t SLACK 6;"
             "CREATE SINK kept USING memory OPTIONS (changes 'intervals');"

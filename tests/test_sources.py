@@ -528,7 +528,7 @@ class Run:
 def test_replay_on_spark_and_an_exact_restart(spark: Any, tmp_path: Path) -> None:
     numbers(tmp_path / "a.csv", 0, 30)
     numbers(tmp_path / "b.csv", 30, 100)
-    definition = stream(NUMBERS, path=tmp_path)
+    definition = stream(NUMBERS, path=tmp_path, order="name")
     run = Run(spark, tmp_path / "checkpoint", Settings({"batch.rows": 13}))
     query = run.start(definition, fail_at=3)
     with pytest.raises(Exception, match="stopped on purpose"):
@@ -596,7 +596,7 @@ def test_empty_source_and_available_now(spark: Any, tmp_path: Path) -> None:
     empty = stream(NUMBERS, path=numbers(tmp_path / "a.csv", 0, 0))
     run = Run(spark, tmp_path / "one")
     run.until(run.start(empty), run.finished)
-    assert [row[2:] for row in run.rows] == [(0, 0, 0, 0, True)]
+    assert [row[2:7] for row in run.rows] == [(0, 0, 0, 0, True)]
     definition = stream(NUMBERS, path=numbers(tmp_path / "b.csv", 0, 25), rate=1)
     run = Run(spark, tmp_path / "two", Settings({"batch.rows": 10}))
     assert run.start(definition, availableNow=True).awaitTermination(60)
@@ -728,7 +728,7 @@ def test_a_watched_folder_on_spark(spark: Any, tmp_path: Path) -> None:
     folder.mkdir()
     for number in range(5):
         parquet_file(folder / f"{9 - number}.parquet", range(10 * number, 10 * number + 10), number)
-    definition = stream(NUMBERS, format="parquet", path=folder)
+    definition = stream(NUMBERS, format="parquet", path=folder, order="time")
     run = Run(spark, tmp_path / "checkpoint", Settings({"batch.rows": 15}))
     run.until(run.start(definition, tmp_path / "list"), lambda: len(run.rows) == 7)
     assert [row[0] for row in read_all(definition, run.rows)] == list(range(50))
