@@ -350,3 +350,37 @@ def test_a_session_opens_while_another_one_is_active(spark: Any, tmp_path: Path)
         session.sql("CREATE QUERY q INTO kept AS SELECT * FROM m [RANGE 5]")
         session.start()
         pushed.push(session, "m", 0, 10)
+
+
+def test_what_is_closed_is_closed_after_a_restart(spark: Any, tmp_path: Path) -> None:
+    folder, aside = tmp_path / "checkpoint", tmp_path / "late"
+    script = f"""
+        CREATE SINK aside USING jsonl OPTIONS (path '{aside}');
+        CREATE SINK results USING memory OPTIONS (changes 'intervals');
+        CREATE STREAM bids (auction INT, kind STRING, price INT, t BIGINT) USING memory
+          TIMESTAMP BY t PUNCTUATION WHEN kind = 'closed' ON (auction) LATE INTO aside;
+        CREATE QUERY best INTO results AS
+          SELECT auction, MAX(price) AS price, COUNT(*) AS n FROM bids GROUP BY auction;
+    """
+    settings = {"shards": 2}
+    with Session(spark, checkpoint=folder, settings=settings) as session:
+        session.sql(script)
+        session.push("bids", [(1, "bid", 5, 1), (2, "bid", 6, 2), (1, "closed", 0, 3)])
+        session.await_idle()
+        for n in range(10):  # small runs are merged
+            session.push("bids", [(10 + n, "closed", 0, 4 + n)])
+            session.await_idle()
+        explained = session.query("best").explain("physical")
+        assert "closed parts of bids ON (auction): later rows are late; Aggregate ends" in explained
+        answers = session.query("best").rows().to_pylist()
+        final = {row["auction"] for row in answers if list(row.values())[-1] is None}
+        assert final == {1, *range(10, 19)}
+    with Session(spark, checkpoint=folder, settings=settings) as session:
+        session.sql(script)
+        session.push("bids", [(1, "bid", 9, 20), (2, "bid", 9, 21), (15, "bid", 9, 22)])
+        session.await_idle()
+        runs = session.pipeline.manifest.progress["bids"]["closed"]
+        assert sum(run["rows"] for run in runs) == 11
+        assert len(runs) < 11
+    late = [row["auction"] for row in read_committed(aside)]
+    assert late == [1, 15]

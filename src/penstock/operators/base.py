@@ -130,6 +130,17 @@ class Operator(ABC):
         """Take holders that are never told. The default passes them on."""
         return (settled,)
 
+    def uses_part(self, port: int, closed: Closed) -> bool:
+        """Whether the operator can use that a part is closed. The default cannot."""
+        return False
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        """Return the columns whose parts it can close itself, given those of its ports.
+
+        ``known`` are ports and columns, all of which it uses.  The default can close none.
+        """
+        return ()
+
     def close(self) -> None:  # noqa: B027 (most stateless operators have nothing to do here)
         """End the micro-batch: put into the state what must survive."""
 
@@ -177,17 +188,6 @@ class SlicedOperator(Operator):
         return ()
 
     def on_settled(self, port: int, settled: Settled) -> Iterable[Message]:
-        return ()
-
-    def uses_part(self, port: int, closed: Closed) -> bool:
-        """Whether the operator can use that a part is closed. The default cannot."""
-        return False
-
-    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
-        """Return the columns whose parts it can close itself, given those of its ports.
-
-        ``known`` are ports and columns, all of which it uses.  The default can close none.
-        """
         return ()
 
     def newest(self, port: int, closed: Closed) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.catalog import StreamDef
 from penstock.model import I64, U64, Closed
 from penstock.operators.aggregate import AggregateSpec
-from penstock.operators.base import Columns, SlicedOperator
+from penstock.operators.base import Columns
 from penstock.operators.join import JoinSpec
 from penstock.operators.spec import Spec
 from penstock.operators.unmatched import UnmatchedSpec
@@ -66,7 +66,7 @@ def _uses(plan: PhysicalPlan, stream: str, on: Columns) -> Iterator[tuple[int, s
         if not known:
             continue
         operator = node.spec.build()
-        if not isinstance(operator, SlicedOperator):
+        if not node.spec.sliced:
             passed = [m for port, c in known for m in operator.on_closed(port, _part(c))]
             reached[at] = [message.on for message in passed if isinstance(message, Closed)]
             continue
