@@ -120,6 +120,7 @@ def test_a_new_class_name_another_order_and_a_new_field_lose_no_state():
     @dataclass(frozen=True)
     class Renamed(Spec):
         place: object = EQUAL
+        at_once: bool = False
         residual: Expr | None = None
         buffers: int = 0
         right_keys: Sequence[Expr] = ()
@@ -189,26 +190,28 @@ HOMES = ("algebra.py", "physical/planner.py", "reference/", "cql/", "session/bui
 
 ALSO = {
     "Scan": "catalog optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
-    "physical/asof physical/joins physical/over testing/",
-    "TableScan": "asking/ catalog optimizer/__init__ physical/joins physical/multiway "
-    "physical/once testing/",
+    "physical/asof physical/at_once physical/joins physical/over testing/",
+    "TableScan": "asking/ catalog optimizer/__init__ physical/at_once physical/joins "
+    "physical/multiway physical/once testing/",
     "Window": "asking/ optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
-    "physical/asof physical/joins physical/window_distribution",
+    "physical/asof physical/at_once physical/joins physical/window_distribution",
     "Filter": "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
-    "optimizer/reduce_outer_joins physical/asof physical/joins physical/multiway "
+    "optimizer/reduce_outer_joins physical/asof physical/at_once physical/joins physical/multiway "
     "physical/window_distribution",
     "Project": "optimizer/__init__ optimizer/distinct_partners optimizer/drop_identities "
-    "optimizer/narrow_scans optimizer/push_filters physical/asof physical/joins "
+    "optimizer/narrow_scans optimizer/push_filters physical/asof physical/at_once physical/joins "
     "physical/multiway physical/once physical/window_distribution",
     "Join": "optimizer/distinct_partners optimizer/narrow_scans optimizer/push_filters "
-    "optimizer/reduce_outer_joins physical/join_kinds physical/joins physical/multiway",
+    "optimizer/reduce_outer_joins physical/at_once physical/join_kinds physical/joins "
+    "physical/multiway",
     "AsofJoin": "physical/asof",
     "Aggregate": "optimizer/narrow_scans optimizer/push_filters physical/once",
     "Distinct": "optimizer/distinct_partners optimizer/push_filters",
-    "UnionAll": "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/joins",
+    "UnionAll": "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/at_once "
+    "physical/joins",
     "SetOp": "optimizer/push_filters",
     "TopK": "physical/once",
-    "ToStream": "optimizer/push_filters physical/joins",
+    "ToStream": "optimizer/push_filters physical/at_once physical/joins",
     "Over": "optimizer/narrow_scans optimizer/push_filters physical/joins physical/over",
 }
 """Rules about one node and what lowers it.  It may become less: ask the node, or its spec."""
