@@ -51,6 +51,7 @@ docs: setup  ## regenerate the generated pages and the pictures of docs/
 	$(PYTHON) docs/make_papers.py
 	$(PYTHON) -c "from penstock.expr.functions import document; print(document(), end='')" > docs/functions.md
 	$(PYTHON) docs/make_pictures.py
+	$(PYTHON) docs/make_heartbeats.py
 
 bench: setup  ## run the benchmarks and write their table and picture into docs/; ONLY="join band"
 	$(PYTHON) -m benchmarks $(ONLY) --raw docs/benchmarks.json --plot docs/benchmarks.png \

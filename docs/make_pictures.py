@@ -55,6 +55,8 @@ class Picture:
     instants: tuple[int, ...]
     pulses: tuple[int, ...] = ()
     marks: tuple[tuple[int, str], ...] = ()
+    length: int = 0
+    """Of a window that has a start and an end, which are then written below its contents."""
 
 
 def by_time(end: Callable[[int], int], start: Callable[[int], int] = lambda s: s) -> Validity:
@@ -70,6 +72,11 @@ def up(time: int, slide: int, origin: int = 0) -> int:
 def sliding(length: int, slide: int, origin: int = 0) -> Validity:
     """``RANGE length SLIDE slide``: in at the next pulse, out at the first pulse after length."""
     return by_time(lambda s: up(s + length, slide, origin), lambda s: up(s, slide, origin))
+
+
+def hopping(length: int, slide: int) -> Validity:
+    """``HOP length SLIDE slide``: in each window [pulse - length, pulse), shown from its end on."""
+    return by_time(lambda s: up(s + length + 1, slide), lambda s: up(s + 1, slide))
 
 
 def landmark(after: int = -INF, before: int = INF) -> Validity:
@@ -124,6 +131,8 @@ def stream(*times: int, groups: str = "") -> tuple[Element, ...]:
 
 
 USUAL = stream(1, 3, 5, 6, 9, 11, 14, 17)
+ON_PULSES = stream(1, 4, 5, 7, 8, 11, 12, 14)
+"""Elements some of which lie on the boundary of two windows."""
 
 PICTURES: tuple[Picture, ...] = (
     Picture(
@@ -162,6 +171,26 @@ PICTURES: tuple[Picture, ...] = (
         sliding(4, 4),
         (6, 10, 14, 18),
         pulses=tuple(range(0, LAST + 1, 4)),
+    ),
+    Picture(
+        "tumble",
+        "[TUMBLE 4]",
+        "4, 8 and 12 are in the windows that begin there",
+        ON_PULSES,
+        hopping(4, 4),
+        (6, 10, 14, 18),
+        pulses=tuple(range(0, LAST + 1, 4)),
+        length=4,
+    ),
+    Picture(
+        "hop",
+        "[HOP 8 SLIDE 4]",
+        "each element is in two windows, one after the other",
+        ON_PULSES,
+        hopping(8, 4),
+        (6, 10, 14, 18),
+        pulses=tuple(range(0, LAST + 1, 4)),
+        length=8,
     ),
     Picture(
         "now",
@@ -283,13 +312,17 @@ def draw(picture: Picture) -> Path:
         )
     for instant in picture.instants:
         _look(axes, instant, contents(picture, instant), elements, top)
+        if picture.length:
+            end = max(pulse for pulse in picture.pulses if pulse <= instant)
+            name = f"of [{end - picture.length}, {end})"
+            axes.text(instant, -2.62, name, ha="center", va="center", size=8.5, color=GREEN)
     return _save(figure, picture.file)
 
 
 def _frame(axes: Axes, picture: Picture, top: float) -> None:
     """Title, time axis, pulses and landmarks."""
     axes.set_xlim(-1.2, LAST + 0.9)
-    axes.set_ylim(-2.35, top + 0.1)
+    axes.set_ylim(-2.95 if picture.length else -2.35, top + 0.1)
     axes.set_yticks([])
     axes.set_xticks([])
     axes.spines[:].set_visible(False)

@@ -48,11 +48,11 @@ from penstock.reference import Inputs, Steps, accept, relation, snapshot_at, str
 from penstock.reference.expressions import canonical
 from penstock.settings import SETTINGS
 from penstock.testing import LocalEngine
-from tests import random_queries
+from tests import random_queries, random_queries_2
 from tests.comparison import check_relation, check_stream, same_bag
 from tests.random_queries import Case
 
-GENERATORS = {random_queries.VERSION: random_queries.generate}
+GENERATORS = {m.VERSION: m.generate for m in (random_queries, random_queries_2)}
 """By version; none of them may ever change."""
 
 NEWEST = max(GENERATORS)
@@ -200,8 +200,9 @@ def features(plan: Node) -> Iterator[str]:
             yield "join of three or more"
         match node:
             case Window(_, spec):
-                parts = [n for n in ("rows", "range", "slide", "rows_slide", "now", "fixed",
-                                     "session", "after", "before", "partition_by", "origin")
+                parts = [n for n in ("rows", "range", "hop", "slide", "rows_slide", "now", "fixed",
+                                     "session", "after", "before", "partition_by", "origin",
+                                     "offset", "bounds")
                          if getattr(spec, n) not in (None, (), False)]  # fmt: skip
                 yield f"window {'+'.join(parts) or 'unbounded'}"
                 if not isinstance(node.input, Scan):

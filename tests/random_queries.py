@@ -125,13 +125,18 @@ class Case:
 
 def generate(seed: int) -> Case:
     """Return the case of a seed."""
+    return generate_by(Maker, seed)
+
+
+def generate_by(kind: type[Maker], seed: int) -> Case:
+    """Return the case of a seed, whose queries are made by a kind of maker."""
     dice = Dice(seed)
     names = dice.some(list(STREAMS), 4, least=2)
     slack = dice.pick([0, 0, 0, 3])
     most = dice.pick([8, 12, 16])
     streams = {name: _stream_rows(dice, STREAMS[name], slack, most) for name in names}
     tables = {name: _table_rows(dice) for name in TABLES}
-    maker = Maker(dice, names, max(len(rows) for rows in streams.values()))
+    maker = kind(dice, names, max(len(rows) for rows in streams.values()))
     depth = dice.pick([2, 3, 3, 4, 4, 5, 5, 6, 6])
     queries = {"q0": maker.top(depth)}
     if dice.chance(0.15):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.progress import track
 
 from penstock.model import INF
+from penstock.reference import Steps
 from penstock.testing import Rig
 from penstock.testing.times import plain
 
@@ -29,6 +31,12 @@ QUERIES = (
     "CREATE QUERY some AS ISTREAM (SELECT k, v FROM b WHERE v > 1)",
     "CREATE QUERY unmatched AS SELECT a.k, a.v FROM a [RANGE 6] LEFT ANTI JOIN b [RANGE 6] "
     "ON a.k = b.k",
+    "CREATE QUERY totals AS SELECT k, COUNT(*) AS n, MIN(v) AS m FROM a WHERE v < 4 GROUP BY k",
+    "CREATE QUERY never AS SELECT a.k, a.w FROM a LEFT ANTI JOIN b ON a.k = b.k AND b.v > 2",
+    "CREATE QUERY full_join AS SELECT a.k, a.v, b.v AS x FROM a [RANGE 9] FULL JOIN b [RANGE 6] "
+    "ON a.k = b.k AND a.v <> b.v",
+    "CREATE QUERY sums AS SELECT b.k, SUM(a.v) AS s FROM a JOIN b ON a.k = b.k WHERE b.v > 2 "
+    "GROUP BY b.k",
     "CREATE QUERY both AS SELECT k FROM a [RANGE 3] UNION ALL SELECT k FROM b [ROWS 3]",
 )
 
@@ -58,10 +66,17 @@ def clauses(dice: random.Random, stamps: bool) -> list[str]:
     ]
     if stamps and dice.random() < 0.4:
         found.append(f"HEARTBEAT FROM CLOCK LAG {dice.randint(0, 5)} MICROSECONDS")
+    if dice.random() < 0.3:
+        found.append(f"PARTITIONS {dice.randint(1, 4)}")
     if dice.random() < 0.5:
         found.append("IDLE AFTER 5 SECONDS")
     if dice.random() < 0.4:
         found.append("PUNCTUATION WHEN v = 0" + dice.choice(["", " TIME w"]))
+    elif dice.random() < 0.5:
+        says = dice.choice(["v = 0", "v = 0 AND t % 5 = 0"]) if not stamps else "v = 0"
+        lasts = dice.choice(["", f" FOR {dice.randint(0, 12)}{unit}"])
+        on = dice.choice(["k", "k", "k, v", "v"])
+        found.append(f"PUNCTUATION WHEN {says}{dice.choice(['', ' TIME w'])} ON ({on}){lasts}")
     return found
 
 
@@ -79,10 +94,8 @@ def make(seed: int) -> Case:
     chosen = dice.sample(QUERIES, 2)
     if stamps:
         chosen = [_with_units(text) for text in chosen]
-    case = Case(seed, ";\n".join([*lines, *chosen]), all_settings=seed % 10 == 0)
-    read = {
-        name for name in declared for text in chosen if f" {name} [" in text or f" {name} W" in text
-    }
+    case = Case(seed, ";\n".join([*lines, *chosen]), all_settings=seed % 50 == 0)
+    read = {n for n in declared for text in chosen if re.search(f"(FROM|JOIN) {n}\\b", text)}
     partitions = {name: dice.choice([[None], [None], [0, 1], [0, 1, 2, 3]]) for name in declared}
     skews = {(n, p): dice.choice([0, 0, 5, 40]) for n, some in partitions.items() for p in some}
     now = 0
@@ -134,10 +147,31 @@ def run(case: Case) -> Counter[str]:
     rig.end()
     rig.assert_oracle()
     assert all(rig._engine.heartbeat(name) == INF for name in judge.streams)
+    for query in rig._queries():
+        if query.mode != "stream":
+            whole = rig._engine.answers[f"{query.name} intervals"]
+            assert snapshots(whole) == rig._steps(query), f"the intervals of {query.name}"
     if case.all_settings:
         rig.under_all_settings()
     seen["cases"] += 1
     return seen
+
+
+def snapshots(intervals: list[tuple[tuple[Any, ...], int, int]]) -> Steps:
+    """Return the relation that interval rows describe, wherever they are cut."""
+    changes: dict[int, Counter[Any]] = {}
+    for values, start, end in intervals:
+        row = tuple(map(plain, values))
+        changes.setdefault(start, Counter())[row] += 1
+        if end < INF:
+            changes.setdefault(end, Counter())[row] -= 1
+    state: Counter[Any] = Counter()
+    steps: Steps = []
+    for time, change in sorted(changes.items()):
+        if any(change.values()):
+            state.update(change)
+            steps.append((time, +state))
+    return steps
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ from penstock.algebra import (
 from penstock.expr.frames import ORDINALS, PICKS, Frame, OverCall
 from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
 from penstock.model import INF, Field, Schema
-from penstock.windows import WindowSpec
+from penstock.windows import Bounds, WindowSpec
 
 LONG, DOUBLE, STRING, BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()
 
@@ -140,9 +140,13 @@ def stretched(node: Node, factor: int) -> Node:
     node = with_inputs(node, tuple(stretched(below, factor) for below in inputs(node)))
     match node:
         case Window(below, spec):
-            lengths = ("rows", "range", "slide", "fixed", "session", "after", "before", "origin")
+            lengths = ("rows", "range", "slide", "fixed", "session", "after", "before", "origin",
+                       "hop", "offset")  # fmt: skip
             given = {name: getattr(spec, name) for name in lengths}
             longer = {n: min(v * factor, INF) for n, v in given.items() if v is not None}
+            bounds = spec.bounds
+            if bounds is not None:
+                spec = replace(spec, bounds=replace(bounds, length=bounds.length * factor))
             return Window(below, replace(spec, **longer))
         case Over(_, calls):
             return replace(node, calls=tuple(_longer(call, factor) for call in calls))
@@ -210,6 +214,14 @@ FORMS: dict[str, st.SearchStrategy] = {
     "range": st.fixed_dictionaries({"range": _LENGTH}),
     "range_slide": st.fixed_dictionaries({"range": _LENGTH, "slide": _LENGTH}),
     "tumbling": _LENGTH.map(lambda n: {"range": n, "slide": n}),
+    "tumble": _LENGTH.map(lambda n: {"hop": n, "slide": n}),
+    "hop": st.fixed_dictionaries({"hop": _LENGTH, "slide": _LENGTH}),
+    "hop_offset": st.fixed_dictionaries(
+        {"hop": _LENGTH, "slide": st.integers(4, 9), "offset": st.integers(1, 3)}
+    ),
+    "hop_bounds": st.builds(
+        lambda n, slide: {"hop": n, "slide": slide, "bounds": Bounds(LONG, n)}, _LENGTH, _LENGTH
+    ),
     "unbounded_slide": st.fixed_dictionaries({"range": st.just(INF), "slide": _LENGTH}),
     "now": st.just({"now": True}).map(dict),
     "unbounded": st.sampled_from([{}, {"range": INF}]).map(dict),

@@ -47,6 +47,11 @@ CASES = {
     "ISTREAM (SELECT k, t FROM s [RANGE 2 SLIDE 5])": {"stream"},
     "ISTREAM (SELECT k, t FROM s [FIXED 5])": {"stream"},
     "ISTREAM (SELECT k FROM s [FIXED 5])": set(),
+    "ISTREAM (SELECT k, t FROM s [TUMBLE 5])": {"stream"},
+    "ISTREAM (SELECT k, t, window_end FROM s [TUMBLE 5])": {"stream"},
+    "ISTREAM (SELECT k, t FROM s [HOP 10 SLIDE 5])": {"stream"},
+    "ISTREAM (SELECT k, t FROM s [HOP 10 SLIDE 5] WHERE window_end > 7)": set(),  # cut rows
+    "SELECT k, t FROM s [HOP 10 SLIDE 5] WHERE window_end > 7": {"intervals"},
     # unions: all branches together
     "SELECT k FROM s [RANGE 5] UNION ALL SELECT k FROM r": {"intervals"},
     "ISTREAM (SELECT k FROM s [RANGE 5] UNION ALL SELECT k FROM r)": set(),

@@ -46,6 +46,17 @@ PAIRS: list[tuple[Callable[[Session], Relation], str]] = [
         lambda s: s.stream("s").window(rows=4, slide=2, partition_by=["k", "x"]),
         "SELECT * FROM s [PARTITION BY k, x ROWS 4 SLIDE 2]",
     ),
+    (lambda s: s.stream("s").window(tumble=5), "SELECT * FROM s [TUMBLE 5]"),
+    (
+        lambda s: s.stream("s").window(hop=6, slide=2, offset=1, start=3),
+        "SELECT * FROM s [HOP 6 SLIDE 2 OFFSET 1 START 3]",
+    ),
+    (
+        lambda s: (
+            s.stream("m").window(tumble="5 MINUTES").group_by("window_start").agg("COUNT(*) AS n")
+        ),
+        "SELECT window_start, COUNT(*) AS n FROM m [TUMBLE 5 MINUTES] GROUP BY window_start",
+    ),
     (lambda s: s.stream("s").window(now=True), "SELECT * FROM s [NOW]"),
     (lambda s: s.stream("s").window(fixed=6), "SELECT * FROM s [FIXED 6]"),
     (lambda s: s.stream("s").window(session=6), "SELECT * FROM s [SESSION 6]"),

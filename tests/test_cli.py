@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 
 from penstock import __version__
 from penstock.cli import app
-from penstock.cli.live import LiveTable, format_bytes, format_time
-from penstock.cli.shell import Shell, as_table
+from penstock.cli.live import LiveTable
+from penstock.cli.shell import Shell
 from penstock.model import INF, MIN_TIME
 from penstock.session import Session
+from penstock.showing import size_text, terminal_table, time_text
 from penstock.sinks import read_committed
 from tests.comparison import check_answer
 from tests.world import World, make_world
@@ -145,12 +146,12 @@ def test_a_machine_without_java_is_told_so(tmp_path: Path) -> None:
 
 
 def test_times_and_sizes_as_people_read_them() -> None:
-    assert format_time(None, True) == format_time(MIN_TIME, True) == "-"
-    assert format_time(INF, True) == "end"
-    assert format_time(42, False) == "42"
-    assert format_time(1_709_294_400_000_000, True) == "2024-03-01 12:00:00"
-    assert format_time(2**62, True) == str(2**62)
-    assert [format_bytes(n) for n in (5, 2048, 3 << 20, 5 << 30)] == [
+    assert time_text(None, True) == time_text(MIN_TIME, True) == "-"
+    assert time_text(INF, True) == "end"
+    assert time_text(42, False) == "42"
+    assert time_text(1_709_294_400_000_000, True) == "2024-03-01 12:00:00"
+    assert time_text(2**62, True) == str(2**62)
+    assert [size_text(n) for n in (5, 2048, 3 << 20, 5 << 30)] == [
         "5 B",
         "2.0 KB",
         "3.0 MB",
@@ -193,7 +194,7 @@ def test_the_shell_shows_answers_and_goes_on_after_mistakes(tmp_path: Path) -> N
 
 def test_long_answers_are_cut() -> None:
     rows = __import__("pyarrow").table({"name": ["a", None, "c"], "n": [1, 2, 3]})
-    text = printed(lambda console: console.print(as_table(rows, 2, "title")))
+    text = printed(lambda console: console.print(terminal_table(rows, 2, "title")))
     assert "title" in text
     assert "1 more" in text
     assert "None" not in text

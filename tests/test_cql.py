@@ -44,7 +44,7 @@ from penstock.cql.binding.statements import (
 from penstock.expr.nodes import AggregateCall, Call, Cast, Column, Literal
 from penstock.masking import masked_script
 from penstock.model import INF, TIMESTAMP
-from penstock.windows import WindowSpec
+from penstock.windows import Bounds, WindowSpec
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -247,6 +247,13 @@ FORMS = [
     ("[ROWS UNBOUNDED]", WindowSpec()),
     ("[PARTITION BY k ROWS UNBOUNDED]", WindowSpec()),
     ("[RANGE UNBOUNDED SLIDE 4]", WindowSpec(range=INF, slide=4)),
+    ("[TUMBLE 10]", WindowSpec(hop=10, slide=10, bounds=Bounds(pa.int64(), 10))),
+    ("[hop 10 slide 4]", WindowSpec(hop=10, slide=4, bounds=Bounds(pa.int64(), 10))),
+    (
+        "[HOP 10 SLIDE 4 OFFSET 7 START -3]",
+        WindowSpec(hop=10, slide=4, offset=3, origin=-3, bounds=Bounds(pa.int64(), 10)),
+    ),
+    ("[TUMBLE 10 OFFSET -20]", WindowSpec(hop=10, slide=10, bounds=Bounds(pa.int64(), 10))),
     ("[NOW]", WindowSpec(now=True)),
     ("[AFTER 5]", WindowSpec(after=5)),
     ("[BEFORE -5]", WindowSpec(before=-5)),
@@ -271,6 +278,55 @@ FORMS = [
 ]
 
 
+NAMED_LIKE_WINDOWS = [
+    "SELECT hop, session, window, descriptor, size FROM tumble WHERE hop > session",
+    "SELECT tumble.hop FROM tumble tumble [HOP 5 SLIDE 2]",
+    "SELECT tumble.hop FROM TUMBLE(TABLE tumble, DESCRIPTOR(t), 5) tumble",
+    "SELECT window, COUNT(*) AS n FROM tumble GROUP BY window",
+    "SELECT a.hop FROM tumble a [NOW] JOIN tumble hop [NOW] ON a.hop = hop.hop",
+]
+
+
+@pytest.mark.parametrize("query", NAMED_LIKE_WINDOWS)
+def test_words_of_windows_are_names(query: str):
+    catalog = Catalog()
+    columns = "hop BIGINT, session BIGINT, window BIGINT, descriptor BIGINT, size BIGINT, t BIGINT"
+    for parsed in parse_script(f"CREATE STREAM tumble ({columns}) USING memory TIMESTAMP BY t"):
+        statement = bind(parsed, catalog)
+        assert isinstance(statement, Create)
+        catalog.add(statement.definition)
+    assert bind_query(query, catalog).schema.names[0] in ("hop", "window")
+
+
+SAME_WINDOWS = [
+    ("TABLE(TUMBLE(TABLE {s}, DESCRIPTOR(t), INTERVAL '5' MINUTES))", "{s} [TUMBLE 5 MINUTES]"),
+    ("tumble (table {s}, descriptor (T), interval 5 minutes)", "{s} [TUMBLE 5 MINUTES]"),
+    (
+        "TUMBLE(TABLE {s}, DESCRIPTOR(t), INTERVAL '1' DAY, INTERVAL '-6' HOURS)",
+        "{s} [TUMBLE 1 DAY OFFSET 18 HOURS]",
+    ),
+    (
+        "HOP(TABLE {s}, DESCRIPTOR(t), INTERVAL '1' MINUTE, INTERVAL '1' HOUR) AS {s}",
+        "{s} [HOP 1 HOUR SLIDE 1 MINUTE]",
+    ),
+    (
+        "HOP(SIZE => INTERVAL '1' HOUR, SLIDE => INTERVAL '1' MINUTE, OFFSET => INTERVAL '5' "
+        "SECOND, TIMECOL => DESCRIPTOR(t), DATA => TABLE {s})",
+        "{s} [HOP 1 HOUR SLIDE 1 MINUTE OFFSET 5 SECONDS]",
+    ),
+    ("TUMBLE(TABLE (SELECT * FROM {s}), DESCRIPTOR(t), INTERVAL '1' DAY)", "{s} [TUMBLE 1 DAY]"),
+]
+
+
+@pytest.mark.parametrize(("function", "window"), SAME_WINDOWS)
+def test_functions_are_windows(function: str, window: str, catalog: Catalog):
+    plans = [
+        bind_query(f"SELECT * FROM {text.format(s='temperature')}", catalog)
+        for text in (function, window)
+    ]
+    assert plans[0] == plans[1]
+
+
 @pytest.mark.parametrize(("text", "spec"), FORMS, ids=[f[0] for f in FORMS])
 def test_every_window_form(text: str, spec: WindowSpec, catalog: Catalog):
     scan = Scan("a", catalog.streams["a"].schema, 3)
@@ -291,6 +347,15 @@ def test_every_window_form(text: str, spec: WindowSpec, catalog: Catalog):
         (
             "[RANGE INTERVAL '1' HOUR SLIDE 1 MINUTE]",
             WindowSpec(range=3600 * SECOND, slide=60 * SECOND),
+        ),
+        (
+            "[TUMBLE INTERVAL '1' HOUR OFFSET INTERVAL 5 MINUTES]",
+            WindowSpec(
+                hop=3600 * SECOND,
+                slide=3600 * SECOND,
+                offset=300 * SECOND,
+                bounds=Bounds(TIMESTAMP, 3600 * SECOND),
+            ),
         ),
         ("[AFTER '2024-01-01 00:00:00']", WindowSpec(after=JAN_2024)),
         ("[AFTER TIMESTAMP '2024-01-01 00:00:00.5']", WindowSpec(after=JAN_2024 + SECOND // 2)),

@@ -107,7 +107,7 @@ def test_a_sink_of_another_package_gets_every_batch_once(spark: Any, tmp_path: P
                 session.finish("s")
                 assert session.await_end(60)
             shown = session.sql("DESCRIBE SINK letters").to_pydict()
-            assert shown["value"] == [str(tmp_path / "in"), "***"]
+            assert shown["value"] == ["inbox", str(tmp_path / "in"), "***"]
     for file in sorted((tmp_path / "in").iterdir(), key=lambda f: int(f.stem.split("-")[1])):
         rows += [json.loads(line)["n"] for line in file.read_text().splitlines()]
     assert rows == [2, 3, 4, 5, 6, 7]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock import cql
 from penstock.catalog import StreamDef
-from penstock.errors import DataError, QueryError
+from penstock.errors import DataError, NotSupportedError, QueryError
 from penstock.model import INF, MIN_TIME, Field, Schema
 from penstock.reference import relation, snapshot_at
 from penstock.sources.formats import read_slice
@@ -34,6 +34,10 @@ windows = st.one_of(
     st.builds("RANGE UNBOUNDED SLIDE {}".format, length),
     st.builds("RANGE {} SLIDE {} START {}".format, length, length, origin),
     st.builds("RANGE UNBOUNDED SLIDE {} START {}".format, length, origin),
+    st.builds("TUMBLE {}".format, length),
+    st.builds("HOP {} SLIDE {}".format, length, length),
+    st.builds("HOP {} SLIDE {} START {}".format, length, length, origin),
+    st.builds("TUMBLE {} OFFSET {} START {}".format, length, length, origin),
     st.builds("FIXED {}".format, length),
     st.builds("FIXED {} START {}".format, length, origin),
     st.builds("SESSION {}".format, length),
@@ -80,6 +84,55 @@ def test_every_window_against_the_oracle(window, body, rows, ordered, slack, lif
         rig.feed("s", [row])
     rig.end()
     rig.assert_oracle()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    window=st.sampled_from(
+        ["1 SLIDE 1", "7 SLIDE 1", "7 SLIDE 3", "1 SLIDE 7", f"{LONGEST} SLIDE {2**60}",
+         f"9 SLIDE {LONGEST}", f"{2**40} SLIDE {2**39} OFFSET 5", "20 SLIDE 4 START -3"]
+    ),
+    body=st.sampled_from(
+        [
+            "SELECT k, window_start, window_end FROM s [HOP {}]",
+            "SELECT window_start, window_end, COUNT(*) AS n FROM s [HOP {}] "
+            "GROUP BY window_start, window_end",
+            "ISTREAM (SELECT k, window_end, MAX(t) AS m FROM s [HOP {}] GROUP BY window_end, k)",
+        ]
+    ),
+    rows=rows,
+    rules=st.booleans(),
+)  # fmt: skip
+def test_bounds_against_the_oracle(window, body, rows, rules):
+    rig = Rig(
+        "CREATE STREAM s (k STRING, t BIGINT) USING memory TIMESTAMP BY t;"
+        f"CREATE QUERY q AS {body.format(window)};",
+        settings={"rules": rules},
+    )
+    for row in sorted(rows, key=lambda row: row[1]):
+        rig.feed("s", [row])
+    rig.end()
+    rig.assert_oracle()
+
+
+@pytest.mark.parametrize("rules", [True, False])
+def test_a_row_is_shown_in_so_many_windows_only(rules):
+    def rig(query):
+        stream = "CREATE STREAM s (k STRING, t BIGINT) USING memory TIMESTAMP BY t;"
+        return Rig(f"{stream} CREATE QUERY q AS {query};", settings={"rules": rules})
+
+    many = f"s [HOP {LONGEST} SLIDE 1]"
+    message = f"at most 100000 windows, but this HOP puts it into {LONGEST}; use a longer SLIDE"
+    for query in (
+        f"SELECT k, window_start FROM {many}",
+        f"SELECT window_end, COUNT(*) AS n FROM {many} GROUP BY window_end",
+    ):
+        with pytest.raises(NotSupportedError, match=message):
+            rig(query).feed("s", [("a", 1)])
+    counted = rig(f"SELECT COUNT(*) AS n FROM {many}")  # no bounds: one row
+    counted.feed("s", [("a", 1), ("a", 5)])
+    counted.end()
+    counted.assert_oracle()
 
 
 @settings(max_examples=60, deadline=None)

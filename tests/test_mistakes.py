@@ -93,6 +93,11 @@ STATEMENTS: list[tuple[str, type[PenstockError], str]] = [
     (STREAM.format("replay"), DataError, "the stream n must have a path; add OPTIONS (path"),
     (STREAM.format("json"), DataError, "the stream n must have a path"),
     (
+        STREAM.format("json OPTIONS (path '{folder}', missing 'error')"),
+        ConfigError,
+        "the option missing of stream n is one of replayed files",
+    ),
+    (
         STREAM.format("csv OPTIONS (path '{folder}/gone')"),
         DataError,
         "the path of stream n must exist",
@@ -245,7 +250,11 @@ def test_rows_of_a_query_that_goes_elsewhere(session: Session) -> None:
 def test_secrets_are_not_shown(session: Session) -> None:
     session.sql("CREATE SINK db USING jdbc OPTIONS (url 'jdbc:x', password 'hunter2')")
     shown = session.sql("DESCRIBE db").to_pylist()
-    assert {row["option"]: row["value"] for row in shown} == {"url": "jdbc:x", "password": "***"}
+    options = {row["name"]: row["value"] for row in shown if row["what"] == "option"}
+    assert options == {"url": "jdbc:x", "password": "***"}
+    text = session.sql("SHOW CREATE SINK db")
+    assert "CREATE SINK db USING jdbc" in text
+    assert "hunter2" not in text
 
 
 # The command line

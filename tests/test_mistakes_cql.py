@@ -141,14 +141,107 @@ QUERIES = [
     ("SELECT k FROM a [PARTITION BY k + 1 ROWS 5]", "PARTITION BY takes names of columns", "+"),
     ("SELECT k FROM a [NOW ROWS 5]", "NOW and ROWS cannot stand together", "[NOW ROWS 5]"),
     ("SELECT k FROM a [ROWS 5 ROWS 6]", "ROWS can be said once in a window", "ROWS 6"),
-    ("SELECT k FROM a [SLIDE 5]", "SLIDE must follow ROWS N or RANGE T", "SLIDE"),
-    ("SELECT k FROM a [TUMBLE 5]", "'TUMBLE' is not part of a window", "TUMBLE"),
+    ("SELECT k FROM a [SLIDE 5]", "SLIDE must follow ROWS N, RANGE T or HOP T", "SLIDE"),
+    ("SELECT k FROM a [HOPP 5]", "'HOPP' is not part of a window; a window is [ROWS N]", "HOPP"),
+    ("SELECT k FROM a [HOP 5]", "HOP T must be followed by SLIDE D, got ']'; a window that", "]"),
+    ("SELECT k FROM a [HOP SLIDE 5]", "HOP must be followed by a duration", "SLIDE"),
+    ("SELECT k FROM a [HOP 5 SLIDE 0]", "a duration must be more than 0, got 0", "0"),
+    ("SELECT k FROM a [TUMBLE UNBOUNDED]", "TUMBLE must be followed by a dur", "UNBOUNDED"),
+    ("SELECT k FROM a [TUMBLE 5 SLIDE 2]", "use [HOP T SLIDE D] for another SLIDE", "SLIDE"),
+    ("SELECT k FROM a [TUMBLE 4611686018427387904]", "below 2**61", "4611686018427387904"),
+    ("SELECT k FROM a [TUMBLE 5 RANGE 3]", "TUMBLE and RANGE cannot stand together", None),
+    ("SELECT k FROM a [RANGE 5 OFFSET 2]", "OFFSET must follow TUMBLE T or HOP T SL", "OFFSET"),
+    ("SELECT k FROM a [PARTITION BY k TUMBLE 5]", "PARTITION BY changes nothing for TUMBLE", None),
+    ("SELECT window_time FROM a [TUMBLE 5]", "no column 'window_time'; did you", "window_time"),
+    ("SELECT window_start FROM a [RANGE 5]", "no column 'window_start'", "window_start"),
     ("SELECT k FROM a []", "a window is [ROWS N], [RANGE T]", "[]"),
     ("SELECT k FROM a [ROWS 5", "'[' must be closed by ']', got the end", "5"),
     ("SELECT k FROM a [ROWS 5] w [ROWS 6]", "can have one window, got two", "[ROWS 6]"),
     ("SELECT k FROM a [ROWS UNBOUNDED SLIDE 2]", "ROWS UNBOUNDED has no SLIDE", None),
     ("SELECT name FROM city [ROWS 5]", "table city is static; leave the window out", "[ROWS 5]"),
     ("SELECT k FROM a WHERE x [ROWS 5] > 1", "a window in square brackets must follow", "["),
+    # functions of windows
+    (
+        "SELECT k FROM TUMBLE(a, t, '5 minutes')",
+        "TUMBLE must be given its stream as TABLE name, got 'a'; write TUMBLE(TABLE a, "
+        "DESCRIPTOR(t), INTERVAL '5' MINUTES)",
+        "a",
+    ),
+    (
+        "SELECT k FROM TUMBLE(TABLE a, t, 5)",
+        "TUMBLE must be given the time column as DESCRIPTOR(column), got 't'; write TUMBLE(TABLE "
+        "a, DESCRIPTOR(t), INTERVAL '5' MINUTES)",
+        "t",
+    ),
+    (
+        "SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(k), 5)",
+        "DESCRIPTOR must name the time column of stream a, t, got k; write DESCRIPTOR(t)",
+        "k",
+    ),
+    ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(z), 5)", "stream a has no column 'z'", "z"),
+    ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(t, k), 5)", "DESCRIPTOR takes one column", ","),
+    (
+        "SELECT k FROM TUMBLE(TABLE (SELECT k, COUNT(*) AS n FROM a GROUP BY k), DESCRIPTOR(n), 5)",
+        "DESCRIPTOR must name a column that holds the time at which a row comes, and the sub-query "
+        "has none; write it with a window in square brackets",
+        "n",
+    ),
+    (
+        "SELECT k FROM TUMBLE(TABLE (SELECT k, window_end FROM a [TUMBLE 5]), "
+        "DESCRIPTOR(window_end), 10)",
+        "the rows of a window come at its end, so a window that ends where the next one begins "
+        "would be counted to that one; write (..) [RANGE T SLIDE T]",
+        "window_end",
+    ),
+    (
+        "SELECT k FROM HOP(TABLE a, DESCRIPTOR(t), 10, 5)",
+        "HOP must be given first how far it slides and then its size, which is not less: HOP(TABLE "
+        "a, DESCRIPTOR(t), 5, 10); windows with gaps between them are [HOP T SLIDE D]",
+        "10, 5",
+    ),
+    (
+        "SELECT k FROM HOP(TABLE a, DESCRIPTOR(t), 10)",
+        "HOP must have SIZE too; write HOP(TABLE a, DESCRIPTOR(t), INTERVAL '1' MINUTE, INTERVAL "
+        "'5' MINUTES), first how far it slides and then its size",
+        "HOP(TABLE a, DESCRIPTOR(t), 10)",
+    ),
+    ("SELECT k FROM TUMBLE(TABLE a)", "TUMBLE must have TIMECOL and SIZE too; write", None),
+    ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(t), k)", "SIZE of TUMBLE must be a duration", "k"),
+    ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(t), 5, 1, 2)", "TUMBLE has no more arg", "2"),
+    ("SELECT k FROM TUMBLE(SIZE => 5, TABLE a)", "all arguments must have names or", "TABLE"),
+    ("SELECT k FROM TUMBLE(SIZE => 5, SIZE => 6)", "SIZE can be given once", "SIZE"),
+    ("SELECT k FROM TUMBLE(GAP => 5)", "TUMBLE has no argument 'GAP', only DATA, TIMECOL", "GAP"),
+    ("SELECT k FROM TUMBLE(TABLE a PARTITION BY k, DESCRIPTOR(t), 5)", "has no PARTITION", None),
+    ("SELECT k FROM SESSION(TABLE a PARTITION BY z, DESCRIPTOR(t), 5)", "no column 'z'", "z"),
+    ("SELECT k FROM TABLE(a)", "TABLE(..) in FROM must hold TUMBLE(..), HOP(..) or SES", "a"),
+    ("SELECT k FROM TABLE(TUMBLE(TABLE a, DESCRIPTOR(t), 5)", "'(' must be closed by ')'", None),
+    ("SELECT name FROM TUMBLE(TABLE city, DESCRIPTOR(name), 5)", "table city is static", None),
+    ("SELECT k FROM TUMBLE(TABLE a, DESCRIPTOR(t), 5) [ROWS 3]", "one window, got two", None),
+    (
+        "SELECT t FROM TUMBLE(TABLE temperature, DESCRIPTOR(t), INTERVAL '5' LIGHTYEARS)",
+        "there is no unit 'LIGHTYEARS' of time",
+        "INTERVAL '5' LIGHTYEARS",
+    ),
+    # windows as Spark writes them
+    ("SELECT window(t, 5), COUNT(*) FROM a GROUP BY window(t, 5)", "in SELECT, write wind", None),
+    (
+        "SELECT window, COUNT(*) FROM a GROUP BY window(t, 5)",
+        "window is two columns; write window.start and window.end",
+        "window",
+    ),
+    (
+        "SELECT COUNT(*) FROM a GROUP BY TUMBLE(t, INTERVAL '5' MINUTES)",
+        "TUMBLE(..) is no function of GROUP BY; write the window in FROM, such as s [TUMBLE 5 "
+        "MINUTES], and use its columns window_start and window_end",
+        "TUMBLE(t, INTERVAL '5' MINUTES)",
+    ),
+    ("SELECT HOP_START(t, 5) FROM a GROUP BY k", "HOP_START(..) is no function of SELECT", None),
+    ("SELECT COUNT(*) FROM a GROUP BY window(t)", "must have the time column and a dur", None),
+    ("SELECT COUNT(*) FROM a GROUP BY window(n, 5)", "the time column of stream a, t, got n", "n"),
+    ("SELECT COUNT(*) FROM a GROUP BY window(t + 1, 5)", "must be given the time column", "t + 1"),
+    ("SELECT COUNT(*) FROM a GROUP BY window(t, 'soon')", "durations of one number and", "'soon'"),
+    ("SELECT COUNT(*) FROM a GROUP BY window(t, 5), window(t, 6)", "one window, got two", None),
+    ("SELECT COUNT(*) FROM a [ROWS 5] GROUP BY window(t, 5)", "which has one already", "[ROWS 5]"),
     # queries
     ("SELECT 1", "a query must read something", "SELECT 1"),
     ("SELECT FROM a", "SELECT must be followed by columns or '*', got 'FROM'", "FROM"),

@@ -99,7 +99,7 @@ def test_questions_while_it_runs_beside_it_and_after_a_restart(spark: Any, tmp_p
         shown = session.sql("SHOW VIEWS").to_pydict()
         assert shown["kept"] == ["15", "the last instant", "the last instant"]
         assert "(kept)" in session.query("recent").explain("physical")
-        assert session.sql("DESCRIBE recent").column("column").to_pylist() == ["k", "x", "t"]
+        assert session.sql("DESCRIBE recent").column("name").to_pylist()[:3] == ["k", "x", "t"]
 
         session.sql("PAUSE QUERY last")
         pushed.push(session)

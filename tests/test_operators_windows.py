@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from penstock.operators.session_window import SessionWindowSpec
 from penstock.operators.time_window import TimeWindowSpec, stamp
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
-from penstock.windows import WindowSpec
+from penstock.windows import Bounds, WindowSpec
 
 TYPES = (pa.string(), pa.int64())
 MERGINGS = (Merging("greedy", 2), Merging("always"), Merging("never"), Merging("maxfanin", 3))
@@ -292,7 +293,7 @@ def test_session_ends_without_new_rows() -> None:
 
 def brute_time(t: int, spec: WindowSpec) -> tuple[int, int] | None:
     """Return the validity of an element at ``t`` by trying pulses one by one."""
-    origin = spec.origin or 0
+    origin = (spec.origin or 0) + (spec.offset or 0)
     if spec.origin is not None and t < spec.origin:
         return None
     if spec.after is not None and t < spec.after:
@@ -309,6 +310,9 @@ def brute_time(t: int, spec: WindowSpec) -> tuple[int, int] | None:
     def pulse(x: int) -> int:
         return next(p for p in range(x, x + 200) if (p - origin) % spec.slide == 0)
 
+    if spec.hop is not None:
+        start, end = pulse(t + 1), pulse(t + spec.hop + 1)
+        return (start, end) if start < end else None
     end = INF if spec.range in (None, INF) else pulse(t + spec.range)
     return (pulse(t), end) if pulse(t) < end else None
 
@@ -316,13 +320,17 @@ def brute_time(t: int, spec: WindowSpec) -> tuple[int, int] | None:
 @st.composite
 def time_specs(draw: Any) -> WindowSpec:
     origin = draw(st.none() | st.integers(-20, 20))
-    kind = draw(st.sampled_from(["range", "slide", "growing", "now", "fixed", "land", "all"]))
+    kinds = ["range", "slide", "growing", "hop", "now", "fixed", "land", "all"]
+    kind = draw(st.sampled_from(kinds))
     size, slide = draw(st.integers(1, 25)), draw(st.integers(1, 12))
     match kind:
         case "range":
             return WindowSpec(range=size, origin=origin)
         case "slide":
             return WindowSpec(range=size, slide=slide, origin=origin)
+        case "hop":
+            offset = draw(st.none() | st.integers(0, slide - 1))
+            return WindowSpec(hop=size, slide=slide, offset=offset, origin=origin)
         case "growing":
             return WindowSpec(range=INF, slide=slide, origin=origin)
         case "now":
@@ -360,6 +368,43 @@ def test_sliding_time_window_exhaustively(origin: int | None) -> None:
             assert list(got) == [(t, *when) for t, when in wanted if when is not None]
 
 
+@pytest.mark.parametrize("origin", [None, -3, 0, 5])
+@pytest.mark.parametrize("offset", [None, 2])
+def test_hopping_time_window_exhaustively(origin: int | None, offset: int | None) -> None:
+    """A window [w - T, w) that ends at a pulse w holds exactly the elements in it."""
+    times = list(range(-9, 10))
+    for slide in range(1, 6):
+        for size in range(1, 12):
+            spec = WindowSpec(hop=size, slide=slide, offset=offset, origin=origin)
+            batch = batch_of([(t, "a", t) for t in times], None)
+            rows = stamp(batch, spec)
+            got = zip(
+                rows.columns[1].to_pylist(), rows.start.tolist(), rows.end.tolist(), strict=True
+            )
+            wanted = [(t, brute_time(t, spec)) for t in times]
+            assert list(got) == [(t, *when) for t, when in wanted if when is not None]
+            shown = stamp(batch, replace(spec, bounds=Bounds(pa.int64(), size)))
+            _, value, began, ended = (c.to_pylist() for c in shown.columns)
+            got = zip(value, began, ended, shown.start.tolist(), shown.end.tolist(), strict=True)
+            first = (origin or 0) + (offset or 0)
+            assert sorted(got) == sorted(
+                (t, pulse - size, pulse, pulse, pulse + slide)
+                for t in times
+                if origin is None or t >= origin
+                for pulse in range(-40, 60)
+                if (pulse - first) % slide == 0 and pulse - size <= t < pulse
+            )
+
+
+def test_a_window_starts_no_earlier_than_time() -> None:
+    spec = WindowSpec(hop=100, slide=100, bounds=Bounds(pa.int64(), 100))
+    rows = stamp(batch_of([(MIN_TIME + 1, "a", 0)], None), spec)
+    (began,), (ended,) = (c.to_pylist() for c in rows.columns[2:])
+    assert began == MIN_TIME
+    assert ended % 100 == 0
+    assert MIN_TIME < ended <= MIN_TIME + 101
+
+
 def test_time_window_worked_example_and_passing_on() -> None:
     operator = TimeWindowSpec(WindowSpec(range=10, slide=4)).build()
     (rows,) = operator.receive(0, batch_of([(5, "a", 0)], [0]))
@@ -378,6 +423,9 @@ def test_time_window_worked_example_and_passing_on() -> None:
         WindowSpec(fixed=1000),
         WindowSpec(now=True),
         WindowSpec(range=INF - 3, slide=5),
+        WindowSpec(hop=100, slide=7, bounds=Bounds(pa.int64(), 100)),
+        WindowSpec(hop=2**61 - 1, slide=2**61 - 1, bounds=Bounds(pa.int64(), 2**61 - 1)),
+        WindowSpec(hop=7, slide=2**60, bounds=Bounds(pa.int64(), 7)),
     ],
 )
 def test_time_window_near_the_end_of_time(spec: WindowSpec) -> None:

@@ -28,6 +28,7 @@ WINDOWS = {
     "rows_range": WindowSpec(rows=3, range=5),
     "range": WindowSpec(range=4),
     "range_slide": WindowSpec(range=6, slide=2),
+    "hop": WindowSpec(hop=6, slide=2),
     "now": WindowSpec(now=True),
     "unbounded": WindowSpec(),
     "landmark": WindowSpec(after=2, before=9),

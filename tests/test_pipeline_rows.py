@@ -72,8 +72,9 @@ def test_a_bad_row_stops_the_run_with_one_sentence(spark: Any, tmp_path: Path) -
         with pytest.raises(DataError) as caught:
             session.await_end(timeout=100)
         text = str(caught.value)
-        assert "a row of stream s must fit its declared columns" in text
-        assert "the row, number 2, is 'b,zwei,2'" in text
+        place = f"file {tmp_path / 's.csv'}, line 3: the column 'x' must be INT"
+        assert f"a row of stream s must fit its declared columns: {place}" in text
+        assert "the row is 'b,zwei,2'" in text
         assert "ON ERROR DEADLETTER" in text
         assert "Traceback" not in text
         assert "org.apache" not in text

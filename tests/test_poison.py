@@ -22,6 +22,7 @@ from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
 from penstock.physical.parcels import REPORT_STAGE, from_batches
 from penstock.physical.planner import Query, plan
+from penstock.physical.progress import Timeline
 from penstock.physical.reports import read_report
 from penstock.runs.segments import read_segment
 from penstock.session import Session
@@ -35,6 +36,7 @@ from penstock.spark.tasks import Job, pack_task
 from tests import readers_fuzz
 
 COLUMNS = "n INT, s STRING, x DOUBLE, t BIGINT"
+FLAT = "s STRING, n BIGINT, t BIGINT"
 
 
 def stream(format: str = "replay", columns: str = COLUMNS, **options: str) -> StreamDef:
@@ -499,12 +501,13 @@ def packed(tmp_path: Path, definition: StreamDef, rows: int) -> list[dict[str, A
     catalog.add(definition)
     physical = plan([Query("q", bind_query("SELECT n FROM s [NOW]", catalog))], Settings(), {})
     files = ReplayFiles(definition)
-    position, progress, found = files.start(), {}, []
+    position, found = files.start(), []
+    timeline = Timeline(rules={"s": definition.timing})
     while not position.done:
         position, slices = files.advance(position, rows)
         job = Job(
             0, physical, Settings(), str(tmp_path / "runs"), 1, {"s": definition},
-            progress, "", frozenset(),
+            timeline, "",
         )  # fmt: skip
         described = pa.RecordBatch.from_pylist(
             [dict(zip(DESCRIPTOR.names, one, strict=True)) for one in slices], DESCRIPTOR
@@ -514,10 +517,10 @@ def packed(tmp_path: Path, definition: StreamDef, rows: int) -> list[dict[str, A
                 continue
             told = read_report(parcel)
             if told["kind"] == "source":
-                progress = {"s": told["progress"]}
+                timeline = replace(timeline, progress=timeline.after([told]))
                 for aside in told["rejects"]:
                     found += read_segment(job.segments, aside["place"]).to_pylist()
-    assert progress["s"]["rejected"] == len(found)
+    assert timeline.of("s").rejected == len(found)
     return found
 
 
@@ -547,9 +550,52 @@ def test_without_a_sink_the_run_stops_and_names_the_row(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         packed(tmp_path, stream(path=str(file)), 10)
     told = str(caught.value)
-    assert "a row of stream s must fit its declared columns: the time column 't' is null" in told
-    assert "the row, number 4, is" in told
-    assert len(told) < 1000
+    place = f"file {file}, line 4: the time column 't' is null"
+    assert f"a row of stream s must fit its declared columns: {place}" in told
+    assert len(told) < 1100
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 100])
+def test_the_line_of_a_bad_row_is_that_of_its_file(tmp_path: Path, rows: int) -> None:
+    """Whatever the batches: the second file, below its header and a blank line."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    good = ["a,1,1"] * 5
+    for number, name in enumerate("ab"):
+        lines = ["s,n,t", *good, "", *good, *(["x,no,1"] if number else []), *good]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError, match=r"b\.csv, line 13: the column 'n' must be BIGINT"):
+        packed(tmp_path, stream(columns=FLAT, path=str(folder)), rows)
+
+
+@pytest.mark.parametrize("missing", [None, "null", "error"])
+def test_the_option_missing_decides_about_missing_keys(tmp_path: Path, missing: str | None) -> None:
+    lines = [
+        '{"s": "a", "n": 1, "t": 1}',
+        '{"s": null, "n": 2, "t": 2}',
+        '{"n": 3, "t": 3}',
+        '{"S": "d", "n": 4, "t": 4}',
+        '{"x": "s", "n": 5, "t": 5}',
+        '{"x": {"s": 1}, "n": 6, "t": 6}',
+        '{"\\u0073": null, "n": 7, "t": 7}',
+        '{"x": "\\"s\\": 1", "n": 8, "t": 8}',
+        '{"s": "i", "n": null , "t": 9}',
+        '{"s": "j", "t": 10}',
+    ]
+    file = tmp_path / "x.json"
+    file.write_text("\n".join(lines) + "\n")
+    options = {"path": str(file)} | ({} if missing is None else {"missing": missing})
+    for rows in (1, 3, 100):
+        found = packed(tmp_path, replace(stream(columns=FLAT, **options), deadletter="d"), rows)
+        bad = [2, 4, 5, 7, 9] if missing == "error" else []
+        assert [row["position"] for row in found] == bad
+        assert {row["reason"] for row in found} <= {
+            "the key 's' is missing",
+            "the key 'n' is missing",
+        }
+    if missing == "error":
+        with pytest.raises(DataError, match=r"x\.json, line 3: the key 's' is missing"):
+            packed(tmp_path, stream(columns=FLAT, **options), 100)
 
 
 @pytest.mark.spark

@@ -83,6 +83,13 @@ WINDOWS = [
     ([-5], WindowSpec(range=4, slide=4), [(-4, 0)]),
     # RANGE UNBOUNDED SLIDE D.
     ([5], WindowSpec(range=INF, slide=4), [(8, INF)]),
+    # half-open: 4 and 7 are in [4, 8), 8 is not
+    ([4, 7, 8], WindowSpec(hop=4, slide=4), [(8, 12), (8, 12), (12, 16)]),
+    ([-4, -1], WindowSpec(hop=4, slide=4), [(0, 4), (0, 4)]),
+    ([3, 4], WindowSpec(hop=8, slide=4), [(4, 12), (8, 16)]),
+    ([1, 3, 4], WindowSpec(hop=1, slide=4), [None, (4, 8), None]),
+    ([2, 3], WindowSpec(hop=4, slide=4, origin=3), [None, (7, 11)]),
+    ([2, 3], WindowSpec(hop=4, slide=4, offset=3), [(3, 7), (7, 11)]),
     # START moves the pulses and drops what is older.
     ([2, 3, 5], WindowSpec(range=10, slide=4, origin=3), [None, (3, 15), (7, 15)]),
     ([2, 3], WindowSpec(range=10, origin=3), [None, (3, 13)]),

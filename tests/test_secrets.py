@@ -245,12 +245,17 @@ def test_nothing_that_is_shown_holds_a_secret():
         texts += [session.sql(f"SHOW {w}") for w in ("STREAMS", "TABLES", "SINKS", "VIEWS")]
         names = ("s", "topic", "people", "more", "db", "own", "v", "q")
         texts += [session.sql(f"DESCRIBE {name}") for name in names]
+        kinds_of = ("STREAM", "STREAM", "TABLE", "TABLE", "SINK", "SINK", "VIEW", "QUERY")
+        for kind, name in zip(kinds_of, names, strict=True):
+            texts.append(session.sql(f"SHOW CREATE {kind} {name}"))
+            assert texts[-1].startswith(f"CREATE {kind}")
         texts += [session.sql("EXPLAIN QUERY q"), session.sql("SHOW QUERIES")]
         for text in texts:
             assert CANARY not in (text if isinstance(text, str) else str(text.to_pylist()))
-        shown = {r["option"]: r["value"] for r in session.sql("DESCRIBE SINK own").to_pylist()}
+        shown = {r["name"]: r["value"] for r in session.sql("DESCRIBE SINK own").to_pylist()}
         assert shown["password"] == "file:/run/secrets/pg"
-        shown = {r["option"]: r["value"] for r in session.sql("DESCRIBE SINK db").to_pylist()}
+        shown = {r["name"]: r["value"] for r in session.sql("DESCRIBE SINK db").to_pylist()}
+        assert shown.pop("USING") == "jdbc"
         assert shown == {"url": "jdbc:x://u:***@h", "passphrase": "***", "dbtable": "x"}
 
 
@@ -427,10 +432,9 @@ def test_the_history_of_the_shell_holds_no_secret(tmp_path):
     path.touch(mode=0o644)
     history = opened_history(path)
     assert isinstance(history, ShellHistory)
-    typed = ["CREATE SINK s USING jdbc OPTIONS (", f"  password '{CANARY}',", "  user 'me');"]
-    for at, line in enumerate(typed):
-        history.before = "\n".join(typed[:at])
-        history.append_string(line)
+    typed = f"CREATE SINK s USING jdbc OPTIONS (\n  password '{CANARY}',\n  user 'me');"
+    history.append_string(typed)
+    assert len(list(opened_history(path).load_history_strings())) == 1  # the whole statement
     assert CANARY not in path.read_text()
     assert "user 'me'" in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600

@@ -6,11 +6,12 @@ import math
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from penstock.catalog import SinkDef
@@ -114,6 +115,20 @@ def test_repeated_names_and_no_columns() -> None:
 
 
 # Files
+
+
+def test_timestamps_of_parquet_files_say_that_they_are_utc(tmp_path: Path) -> None:
+    noon = datetime(2024, 3, 1, 12, 0, 0, 250_000)
+    sink = open_sink(
+        sink_def("parquet", path=tmp_path), SinkRequest("q", "stream", SCHEMA, timestamps=True)
+    )
+    sink.begin()
+    sink.publish(stream_result(0, [("a", 1.0, noon)]))
+    (file,) = tmp_path.glob("*.parquet")
+    found = pyarrow.parquet.read_table(file)
+    assert found.schema.field("_time").type == pa.timestamp("us", "UTC")
+    assert found["_time"].to_pylist() == [noon.replace(tzinfo=UTC)]
+    assert [row["_time"] for row in read_committed(tmp_path)] == ["2024-03-01T12:00:00.250000"]
 
 
 @pytest.mark.parametrize("format", FORMATS)

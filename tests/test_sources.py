@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from pyspark.sql.types import StructType
 from penstock.catalog import StreamDef, TableDef
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import parse_type
-from penstock.model import Field, Schema
+from penstock.model import TIMESTAMP, Field, Schema
 from penstock.physical.parcels import Parcel
 from penstock.settings import Settings
 from penstock.sources.folders import FolderFiles, FolderPosition
 from penstock.sources.formats import is_finite, read_slice
 from penstock.sources.positions import Position, ReplayFiles
+from penstock.sources.pushed import as_table
 from penstock.sources.readers import FOLDER_ORDINAL, arrival_order, lines, read_native
 from penstock.sources.readers.base import from_json, open_input, to_json
 from penstock.sources.readers.lines import advance
@@ -447,6 +448,27 @@ def test_pushed_rows_come_back_in_order(tmp_path: Path) -> None:
     assert [d.final for d in found] == [False, False, True]
     with pytest.raises(DataError, match="finished"):
         spool.push([(5, datetime(2024, 1, 5))])
+
+
+def test_pushed_times_may_be_texts(tmp_path: Path) -> None:
+    columns = Schema((Field("n", pa.int64()), Field("t", TIMESTAMP), Field("d", pa.date32())))
+    spring = datetime(2024, 3, 1, 10, 0, 5)
+    rows = [
+        (1, "2024-03-01 10:00:05", "2024-03-01"),
+        {"n": 2, "t": "2024-03-01T12:00:05+02:00", "d": date(2024, 3, 1)},
+        (3, "2024-03-01T10:00:05.000000Z", None),
+        (4, spring, "2024-03-01"),
+        (5, spring.replace(tzinfo=UTC), None),
+    ]
+    assert as_table(rows, columns).column("t").to_pylist() == [spring] * 5
+    assert as_table(rows, columns).column("d").to_pylist()[:2] == [date(2024, 3, 1)] * 2
+    table = pa.table({"n": [1], "t": ["2024-03-01 10:00:05"], "d": ["2024-03-01"]})
+    assert as_table(table, columns).column("t").to_pylist() == [spring]
+    assert as_table(table.to_pandas(), columns).column("d").to_pylist() == [date(2024, 3, 1)]
+    with pytest.raises(DataError, match=r"'t' of row 1 must be TIMESTAMP, got '10:00:05'; write"):
+        as_table([(1, "2024-03-01", None), (2, "10:00:05", None)], columns)
+    with pytest.raises(DataError, match=r"'t' of row 0 must be TIMESTAMP, got 'soon'"):
+        as_table(pa.table({"n": [1], "t": ["soon"]}), columns)
 
 
 def test_pushed_rows_are_checked(tmp_path: Path) -> None:

@@ -120,9 +120,9 @@ def test_a_new_class_name_another_order_and_a_new_field_lose_no_state():
     @dataclass(frozen=True)
     class Renamed(Spec):
         place: object = EQUAL
-        at_once: bool = False
         residual: Expr | None = None
         buffers: int = 0
+        at_once: bool = False
         right_keys: Sequence[Expr] = ()
         left_keys: Sequence[Expr] = ()
         right_types: Sequence[pa.DataType] = ()
@@ -179,7 +179,7 @@ def test_a_manifest_of_the_version_before_is_refused(tmp_path):
     content["digest"] = manifest.digest_of(manifest.canonical(content))
     path = tmp_path / "0000000000.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(StateError, match="must have format 4, got 3; it was made by another ver"):
+    with pytest.raises(StateError, match="must have format 5, got 4; it was made by another ver"):
         manifest.read_manifest(path, 0)
 
 
@@ -189,29 +189,38 @@ HOMES = ("algebra.py", "physical/planner.py", "reference/", "cql/", "session/bui
 """Where any node may be named: the promised files, and the language in which it is written."""
 
 ALSO = {
-    "Scan": "catalog optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
-    "physical/asof physical/at_once physical/joins physical/over testing/",
-    "TableScan": "asking/ catalog optimizer/__init__ physical/at_once physical/joins "
-    "physical/multiway physical/once testing/",
-    "Window": "asking/ optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
-    "physical/asof physical/at_once physical/joins physical/window_distribution",
-    "Filter": "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
-    "optimizer/reduce_outer_joins physical/asof physical/at_once physical/joins physical/multiway "
+    "Scan": "physical/at_once "
+    "catalog optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
+    "physical/asof physical/joins physical/over testing/",
+    "TableScan": "physical/at_once "
+    "asking/ catalog optimizer/__init__ physical/joins physical/multiway "
+    "physical/once testing/",
+    "Window": "physical/at_once "
+    "asking/ optimizer/__init__ optimizer/group_before_bounds optimizer/narrow_scans "
+    "optimizer/push_filters physical/asof physical/joins physical/window_distribution",
+    "Filter": "physical/at_once "
+    "optimizer/__init__ optimizer/group_before_bounds optimizer/narrow_scans "
+    "optimizer/push_filters "
+    "optimizer/reduce_outer_joins physical/asof physical/joins physical/multiway "
     "physical/window_distribution",
-    "Project": "optimizer/__init__ optimizer/distinct_partners optimizer/drop_identities "
-    "optimizer/narrow_scans optimizer/push_filters physical/asof physical/at_once physical/joins "
+    "Project": "physical/at_once "
+    "optimizer/__init__ optimizer/distinct_partners optimizer/drop_identities "
+    "optimizer/group_before_bounds "
+    "optimizer/narrow_scans optimizer/push_filters physical/asof physical/joins "
     "physical/multiway physical/once physical/window_distribution",
-    "Join": "optimizer/distinct_partners optimizer/narrow_scans optimizer/push_filters "
-    "optimizer/reduce_outer_joins physical/at_once physical/join_kinds physical/joins "
-    "physical/multiway",
+    "Join": "physical/at_once "
+    "optimizer/distinct_partners optimizer/narrow_scans optimizer/push_filters "
+    "optimizer/reduce_outer_joins physical/join_kinds physical/joins physical/multiway",
     "AsofJoin": "physical/asof",
-    "Aggregate": "optimizer/narrow_scans optimizer/push_filters physical/once",
+    "Aggregate": "optimizer/group_before_bounds optimizer/narrow_scans optimizer/push_filters "
+    "physical/once",
     "Distinct": "optimizer/distinct_partners optimizer/push_filters",
-    "UnionAll": "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/at_once "
-    "physical/joins",
+    "UnionAll": "physical/at_once "
+    "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/joins",
     "SetOp": "optimizer/push_filters",
     "TopK": "physical/once",
-    "ToStream": "optimizer/push_filters physical/at_once physical/joins",
+    "ToStream": "physical/at_once "
+    "optimizer/group_before_bounds optimizer/push_filters physical/joins",
     "Over": "optimizer/narrow_scans optimizer/push_filters physical/joins physical/over",
 }
 """Rules about one node and what lowers it.  It may become less: ask the node, or its spec."""

@@ -99,6 +99,8 @@ WINDOWS = {
     "range_slide": "[RANGE 7 SLIDE 3]",
     "tumbling": "[RANGE 4 SLIDE 4]",
     "skipping": "[RANGE 2 SLIDE 5]",
+    "tumble": "[TUMBLE 4]",
+    "hop": "[HOP 6 SLIDE 4]",
     "now": "[NOW]",
     "range_unbounded": "[RANGE UNBOUNDED]",
     "rows_unbounded": "[ROWS UNBOUNDED]",

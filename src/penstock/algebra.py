@@ -9,8 +9,8 @@ time.  A stream that is read without a window is the relation of everything so f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -59,6 +59,7 @@ class Window:
     """Stream to relation. The input is a stream; any other relation is read as its ISTREAM.
 
     Rows of a derived stream that share a time are ordered by all their columns (nulls first).
+    The bounds of a window, if it shows them, are columns behind those of the input.
     """
 
     input: Node
@@ -66,7 +67,11 @@ class Window:
 
     @property
     def schema(self) -> Schema:
-        return self.input.schema
+        bounds = self.spec.bounds
+        if bounds is None:
+            return self.input.schema
+        added = tuple(Field(name, bounds.type) for name in bounds.names)
+        return Schema(self.input.schema.fields + added)
 
 
 @dataclass(frozen=True)
@@ -316,12 +321,14 @@ class ToStream:
     """Relation to stream: ``kind`` is 'istream', 'dstream' or 'rstream'.
 
     ``pulses`` holds ``(slide, origin)`` of every SLIDE by time below an RSTREAM; when empty,
-    RSTREAM gives the snapshot at each instant at which the relation changed.
+    RSTREAM gives the snapshot at each instant at which the relation changed.  ``to_the_end``: all
+    rows end, if not before then with time itself, so pulses go on until then.
     """
 
     kind: str
     input: Node
     pulses: tuple[tuple[int, int], ...] = ()
+    to_the_end: bool = field(default=False, repr=False)  # only rules set it: no part of digests
 
     @property
     def schema(self) -> Schema:
@@ -400,6 +407,13 @@ def inputs(node: Node) -> tuple[Node, ...]:
     return tuple(found)
 
 
+def with_streams(node: Node, names: Mapping[str, str]) -> Node:
+    """Return a plan that reads other streams of the same columns, told by their names."""
+    if isinstance(node, Scan):
+        return replace(node, stream=names.get(node.stream, node.stream))
+    return with_inputs(node, tuple(with_streams(n, names) for n in inputs(node)))
+
+
 def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
     """Return the same operator over other inputs."""
     if isinstance(node, UnionAll):
@@ -461,7 +475,7 @@ def streams_of(node: Node) -> frozenset[str]:
 def pulses_of(node: Node) -> tuple[tuple[int, int], ...]:
     """Return ``(slide, origin)`` of every window by time with a SLIDE in the plan."""
     found = {
-        (n.spec.slide, n.spec.origin or 0)
+        (n.spec.slide, n.spec.pulses_from)
         for n in walk(node)
         if isinstance(n, Window) and n.spec.slide is not None
     }
@@ -473,7 +487,8 @@ def is_mortal(node: Node) -> bool:
     match node:
         case Window(_, spec):
             bounded = spec.range is not None and spec.range < INF
-            return bounded or spec.now or spec.fixed is not None or spec.session is not None
+            ends = (spec.fixed, spec.session, spec.hop)
+            return bounded or spec.now or any(end is not None for end in ends)
         case Join(left, right, kind="left" | "anti"):
             return is_mortal(left)
         case Join(left, right, kind="right"):

@@ -22,6 +22,10 @@ class PenstockError(Exception):
     def __repr__(self) -> str:
         return masked(super().__repr__())
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows in place of a stack trace: the sentence."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class QueryError(PenstockError):
     """The text of a statement, or a plan built in Python, is wrong: the user's query."""

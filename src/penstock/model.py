@@ -18,7 +18,7 @@ when it dies it comes a second time, whole, in a ``minus`` batch, whose ``end`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -200,6 +200,41 @@ class Heartbeat:
 
 
 @dataclass(frozen=True)
+class Closed:
+    """A promise: no row with some values in columns ``on`` that starts below ``until`` follows.
+
+    The values are hashed (`penstock.kernels.keys`): ``high`` and ``low`` are sorted by both.  Or
+    they are ``numbered``: one column of numbers of rows, which stand in ``high`` as they are.
+    Told ends may still follow.
+    """
+
+    on: tuple[int, ...]
+    high: U64
+    low: U64
+    until: I64
+    numbered: bool = False
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    def moved(self, places: Mapping[int, int]) -> Closed | None:
+        """Return it with columns in other places; None if one of them is lost."""
+        if not all(column in places for column in self.on):
+            return None
+        return replace(self, on=tuple(places[column] for column in self.on))
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Holders that will never be told: their rows end at the ends that they have. Sorted."""
+
+    holder: I64
+
+    def __len__(self) -> int:
+        return len(self.holder)
+
+
+@dataclass(frozen=True)
 class Batch:
     """Rows as columns. ``seq`` is the arrival number, kept only on raw streams.
 
@@ -367,7 +402,7 @@ def told_by(rows: Batch) -> Ends:
     return Ends(holder, end)
 
 
-Message: TypeAlias = Batch | Ends | Heartbeat
+Message: TypeAlias = Batch | Ends | Heartbeat | Closed | Settled
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -7,6 +7,7 @@ may say where it is: ``'env:NAME'`` or ``'file:PATH'``.
 
 from __future__ import annotations
 
+import difflib
 import re
 
 from penstock.extensions import public_options
@@ -25,7 +26,7 @@ _LAKE = """
 """
 
 _PUBLIC = {
-    "replay": "path format rate speed loop delimiter null",
+    "replay": "path format rate speed loop delimiter null missing",
     "memory": "rows",
     "jsonl": "path overwrite",
     "parquet": f"overwrite datetimerebasemode int96rebasemode {_FOLDER}",
@@ -76,6 +77,42 @@ _PUBLIC = {
 PUBLIC: dict[str, frozenset[str]] = {
     name: frozenset([*names.split(), "changes"]) for name, names in _PUBLIC.items()
 }
+
+_SECRET = {
+    "kafka": "kafka.sasl.jaas.config kafka.ssl.keystore.password kafka.ssl.truststore.password",
+    "jdbc": """password query preparequery sessioninitstatement keytab principal refreshkrb5config
+        connectionprovider hint""",
+    "csv": "extension columnpruning singlevariantcolumn",
+    "json": "writenonasciicharacterascodepoint singlevariantcolumn",
+    "avro": """avroschema avroschemaurl ignoreextension recursivefieldmaxdepth
+        enablestableidentifiersforuniontype stableidentifierprefixforuniontype""",
+}
+"""Options that the systems of other formats know besides those that are public."""
+
+_OPEN = frozenset(("jdbc", "delta", "iceberg", "hudi"))
+"""Formats of Spark that give options which they do not know to somebody else."""
+
+
+def option_mistake(format: str, name: str) -> str | None:
+    """Say what is wrong with the name of an option of one of Spark's formats; None: nothing.
+
+    Spark itself says nothing of an option that it does not know.  An option of a name with dots,
+    or of a format that gives its options to another system, is wrong only if it is nearly one
+    that is known.
+    """
+    kind, low = format.lower(), name.lower()
+    if kind not in PUBLIC:
+        return None
+    known = (PUBLIC[kind] - {"changes"}) | frozenset(_SECRET.get(kind, "").split())
+    if low in known or low == "changes":
+        return None
+    cutoff = 0.9 if "." in low else 0.75
+    near = difflib.get_close_matches(low, sorted(known), 1, cutoff)
+    if not near and ("." in low or kind in _OPEN):
+        return None
+    near = near or difflib.get_close_matches(low, sorted(known), 1, 0.5)
+    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
+
 
 NAMES = frozenset[str]().union(*PUBLIC.values())
 """The options that are public in some format."""

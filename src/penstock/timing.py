@@ -13,14 +13,18 @@ from penstock.expr.nodes import Expr
 
 @dataclass(frozen=True)
 class Punctuation:
-    """``PUNCTUATION WHEN condition [TIME expr]``: a row that makes a promise.
+    """``PUNCTUATION WHEN condition [TIME expr] [ON (columns) [FOR d]]``: a row makes a promise.
 
     Where ``condition`` holds, nothing below ``time`` comes any more in the row's partition; None is
-    the row's own time.  Both are over the columns of the stream.
+    the row's own time.  Both are over the columns of the stream.  With columns ``on`` the row
+    promises something else: none of its partition that comes after it has its values there, for
+    ever, or as long as its time is below ``time`` + ``lasts``.
     """
 
     condition: Expr
     time: Expr | None = None
+    on: tuple[int, ...] = ()
+    lasts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class TimeRules:
     ``slack``: rows may come so much later than the newest.  ``keeping``: SLACK AUTO, the share of
     rows that shall not be late.  ``clock_lag``: HEARTBEAT FROM CLOCK.  ``idle_after``, in seconds:
     a partition that is silent so long is passed over.  ``step``: how far it may be ahead of others.
+    ``partitions``: how many source partitions it has; None: as many as were heard.
     """
 
     slack: int = 0
@@ -37,7 +42,13 @@ class TimeRules:
     clock_lag: int | None = None
     idle_after: float | None = None
     step: int | None = None
+    partitions: int | None = None
     punctuations: tuple[Punctuation, ...] = field(default=())
+
+    @property
+    def closing(self) -> Punctuation | None:
+        """The punctuation that closes parts of the stream, if it has one."""
+        return next((each for each in self.punctuations if each.on), None)
 
     @property
     def follows_the_clock(self) -> bool:

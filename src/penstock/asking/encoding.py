@@ -25,7 +25,7 @@ from penstock.masking import shown_option
 from penstock.model import Field, Schema
 from penstock.options import Secret
 from penstock.timing import Punctuation, TimeRules
-from penstock.windows import WindowSpec
+from penstock.windows import Bounds, WindowSpec
 
 _CLASSES: dict[str, Any] = {
     kind.__name__: kind
@@ -42,6 +42,7 @@ _CLASSES: dict[str, Any] = {
         OverCall,
         Field,
         Schema,
+        Bounds,
         WindowSpec,
         TimeRules,
         Punctuation,

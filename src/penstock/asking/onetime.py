@@ -41,6 +41,7 @@ from penstock.runs.kept import Kept
 from penstock.runs.merging import Merging
 from penstock.runs.state import State, Storage
 from penstock.settings import Settings
+from penstock.showing import html_table
 from penstock.windows import WindowSpec
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class Snapshot:
         return "\n".join([*lines, self.note])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table(self.rows, _SHOWN, "", [self.note])
 
 
 # What can be read

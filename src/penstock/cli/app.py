@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,10 +22,13 @@ from penstock.bench import lifetimes_picture, tpmj_picture
 from penstock.bench import tpmj as bench_tpmj
 from penstock.cli.live import LiveTable
 from penstock.cli.shell import Shell, show
+from penstock.cli.stopping import Stop
 from penstock.errors import ConfigError, DataError, PenstockError
 from penstock.physical.waits import lost
 from penstock.session import Session
+from penstock.session.checking import ScriptCheck
 from penstock.session.rewinding import rewind
+from penstock.showing import terminal_table
 from penstock.sinks import json_lines, read_committed
 
 app = typer.Typer(
@@ -84,7 +86,8 @@ def run(
             autostart=False,
             allow_change=allow_change,
         )
-        stop = _Stop()
+        session.prints_streams = True
+        session.on_spark_start.append(_say_start)
         try:
             for parsed in cql.parse_script(text):
                 show(session.execute(cql.bind(parsed, session.catalog)), out)
@@ -93,36 +96,45 @@ def run(
                     f"a script to run must create at least one query, but {script} creates none; "
                     f"add CREATE QUERY name AS SELECT …"
                 )
-            err.print("[dim]starting Spark …[/]" if err.is_terminal else "starting Spark")
-            session.start()
-            stop.listen()  # Spark has put a handler of its own for SIGINT
-            _watch(session, script.name, once, stop)
+            with Stop(session) as stop:
+                session.start()
+                _watch(session, script.name, once, stop)
+                if stop.wanted and not session.pipeline.ended:
+                    err.print(stopped_text(checkpoint), highlight=False, soft_wrap=True)
+            _show_answers(session)
+        except KeyboardInterrupt:
+            err.print("stopped before Spark had started; nothing was run")
+            raise typer.Exit(130) from None
         finally:
             session.close()
 
 
-class _Stop:
-    """Turns SIGINT and SIGTERM into a wish: the batch under way is finished first.
-
-    The second signal ends the process at once, as it would without us; nothing that is committed
-    is lost.
-    """
-
-    def __init__(self) -> None:
-        self.wanted = False
-        self.listen()
-
-    def listen(self) -> None:
-        """Take the signals, also from whoever has taken them meanwhile."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
-
-    def _ask(self, number: int, _: Any) -> None:
-        self.wanted = True
-        signal.signal(number, signal.SIG_DFL)
+def _say_start() -> None:
+    err.print("starting Spark …", style="dim" if err.is_terminal else "")
 
 
-def _watch(session: Session, title: str, once: bool, stop: _Stop) -> None:
+def stopped_text(checkpoint: Path | None) -> str:
+    """Return what is true after Ctrl-C."""
+    if checkpoint is None:
+        return "stopped; the next run begins anew: only one with --checkpoint can go on from there"
+    return "stopped; the same command with the same --checkpoint goes on from here"
+
+
+def _show_answers(session: Session) -> None:
+    """Print the last answer of each query that goes into no sink."""
+    for handle in session.handles():
+        if handle.mode != "view" or handle.definition.sink is not None:
+            continue
+        rows = handle.shown_rows()
+        if out.is_terminal:
+            out.print()
+            out.print(terminal_table(rows, 200, handle.name))
+        else:
+            sys.stdout.write(json_lines(rows).decode())
+            sys.stdout.flush()
+
+
+def _watch(session: Session, title: str, once: bool, stop: Stop) -> None:
     pipeline = session.pipeline
     with LiveTable(session, err, title) as table:
         while not stop.wanted:
@@ -133,18 +145,32 @@ def _watch(session: Session, title: str, once: bool, stop: _Stop) -> None:
             time.sleep(0.05)
         session.stop()
         session.check()
-    if stop.wanted and not pipeline.ended:
-        err.print("stopped; the same command with the same --checkpoint goes on from here")
     for told in (*session.waits(), *lost(pipeline.observation, pipeline.streams)):
         err.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
-def check(script: Script, settings: SettingsGiven = None) -> None:
-    """Parse and plan a script without running it."""
-    with _errors(), _planned(script, settings) as session:
-        for name in session.catalog.queries:
-            session.query(name).explain()
+def check(
+    script: Script,
+    no_data: Annotated[
+        bool, typer.Option("--no-data", help="Do not look whether files are there and fit.")
+    ] = False,
+    settings: SettingsGiven = None,
+) -> None:
+    """Parse and plan a script without running it; all mistakes are told."""
+    with _errors(), Session(settings=_settings(settings), autostart=False) as session:
+        checked = ScriptCheck(session, data=not no_data)
+        checked.check(_read(script))
+        for note in checked.notes:
+            err.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+        for error, place in checked.mistakes:
+            _print_error(error)
+            if place:
+                err.print(place, markup=False, highlight=False, soft_wrap=True)
+        if checked.mistakes:
+            count = len(checked.mistakes)
+            err.print(f"{count} mistake{'s' if count > 1 else ''} in {script}", highlight=False)
+            raise typer.Exit(1)
         counts = [
             f"{len(found)} {kind if len(found) == 1 else plural}"
             for kind, plural in (
@@ -244,6 +270,7 @@ def sql(
             allow_change=allow_change,
         )
         try:
+            session.on_spark_start.append(_say_start)
             shell = Shell(session, out)
             if script is not None:
                 shell.run(_read(script))
@@ -381,10 +408,14 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except PenstockError as error:
-        kind = type(error).__name__.removesuffix("Error").lower()
-        err.print(f"[bold red]{kind} error:[/] ", end="")
-        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        _print_error(error)
         raise typer.Exit(1) from None
+
+
+def _print_error(error: PenstockError) -> None:
+    kind = type(error).__name__.removesuffix("Error").lower()
+    err.print(f"[bold red]{kind} error:[/] ", end="")
+    err.print(str(error), markup=False, highlight=False, soft_wrap=True)
 
 
 def main() -> None:

@@ -6,20 +6,24 @@ On a terminal it is redrawn in place; elsewhere a plain line per interval is pri
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from contextlib import ExitStack
+from datetime import datetime
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.model import INF, MIN_TIME
+from penstock.errors import PenstockError
 from penstock.physical.observation import Observation
 from penstock.session import QueryHandle, Session
+from penstock.showing import SCREEN, size_text, terminal_table, time_text
 from penstock.sources.base import Waiting
 
 _REDRAW = 0.5
 _LINE_EVERY = 5.0
+_ANSWER_ROWS = 8
+"""Rows of an answer that are shown while it changes."""
 
 
 class LiveTable:
@@ -32,17 +36,17 @@ class LiveTable:
         self._began = time.monotonic()
         self._next = 0.0
         self._live: Live | None = None
+        self._drawing = ExitStack()
 
     def __enter__(self) -> LiveTable:
         if self.console.is_terminal:
-            self._live = Live(self.render(), console=self.console, auto_refresh=False)
-            self._live.__enter__()
+            self._live = in_place(self.console, self.render(), self._drawing)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.update(self.render(), refresh=True)
-            self._live.__exit__(None, None, None)
+            self._drawing.close()
         else:
             self.console.print(self.line(), highlight=False, soft_wrap=True)
 
@@ -53,7 +57,7 @@ class LiveTable:
             return
         if self._live is not None:
             self._next = now + _REDRAW
-            self._live.update(self.render(), refresh=True)
+            self._live.update(Group(self.render(), *self._answers()), refresh=True)
         elif self.session.pipeline.observation.batches:
             self._next = now + _LINE_EVERY
             self.console.print(self.line(), highlight=False, soft_wrap=True)
@@ -82,7 +86,7 @@ class LiveTable:
                 f"{stream.rows:,}",
                 f"{stream.late:,}",
                 f"{stream.rejected:,}",
-                format_time(stream.heartbeat, stamps),
+                time_text(stream.heartbeat, stamps),
                 format_lag(stream.lag, stamps),
                 format_waiting(pipeline.waiting(name)),
             )
@@ -102,6 +106,18 @@ class LiveTable:
         hot += [Text(told, style="dim") for told in self.session.waits()]
         return Group(head, Text(), streams, Text(), queries, *hot)
 
+    def _answers(self) -> list[RenderableType]:
+        """Return what answers that go into no sink are by now."""
+        found: list[RenderableType] = []
+        for handle in self.session.handles():
+            if handle.mode == "view" and handle.definition.sink is None:
+                try:
+                    rows = handle.shown_rows()
+                except PenstockError:  # it has not begun
+                    continue
+                found += [Text(), terminal_table(rows, _ANSWER_ROWS, handle.name)]
+        return found
+
     def _stamps(self, stream: str) -> bool:
         definition = self.session.pipeline.streams[stream]
         return str(definition.schema[definition.time].type).startswith("timestamp")
@@ -113,31 +129,18 @@ class LiveTable:
 
     def _heartbeats(self, seen: Observation) -> str:
         names = sorted(self.session.pipeline.book.streams)
-        beats = [format_time(seen.stream(name).heartbeat, self._stamps(name)) for name in names]
+        beats = [time_text(seen.stream(name).heartbeat, self._stamps(name)) for name in names]
         return " ".join(f"{name}={beat}" for name, beat in zip(names, beats, strict=True))
 
 
-def format_time(time_: int | None, stamps: bool) -> str:
-    """Return an instant as people read it."""
-    if time_ is None or time_ <= MIN_TIME:
-        return "-"
-    if time_ == INF:
-        return "end"
-    if not stamps:
-        return str(time_)
-    try:
-        return f"{datetime.fromtimestamp(time_ / 1e6, UTC):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError, OSError):
-        return str(time_)
-
-
-def format_bytes(count: float) -> str:
-    """Return a size as people read it."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1024 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GB"
+def in_place(console: Console, first: RenderableType, until: ExitStack) -> Live:
+    """Begin to draw in place on a terminal; what is printed meanwhile stands above it."""
+    drawn = Live(
+        first, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    )
+    until.enter_context(drawn)
+    until.enter_context(SCREEN.taken(console))
+    return drawn
 
 
 def format_waiting(waiting: Waiting | None) -> str:
@@ -145,7 +148,7 @@ def format_waiting(waiting: Waiting | None) -> str:
     if waiting is None:
         return "-"
     if waiting.unit == "bytes":
-        return format_bytes(waiting.amount)
+        return size_text(waiting.amount)
     return f"{waiting.amount:,} {waiting.unit}"
 
 
@@ -164,6 +167,6 @@ def _query_row(handle: QueryHandle) -> list[str]:
         f"{status['rows']:,}",
         f"{status.get('rows_per_second', 0.0):,.0f}",
         f"{status.get('state_rows', 0):,}",
-        format_bytes(status.get("state_bytes", 0)),
-        format_time(status.get("heartbeat"), handle.timestamps),
+        size_text(status.get("state_bytes", 0)),
+        time_text(status.get("heartbeat"), handle.timestamps),
     ]

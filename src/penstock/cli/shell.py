@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.application import get_app
+from prompt_toolkit.completion import CompleteEvent, Completion, WordCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from penstock.asking.onetime import Snapshot
+from penstock.cli.live import in_place
+from penstock.cli.stopping import Stop
 from penstock.errors import PenstockError
 from penstock.expr import functions
 from penstock.masking import masked, masked_script
 from penstock.session import QueryHandle, Session
+from penstock.session.statements import UNNAMED
+from penstock.showing import terminal_table
 
 _KEYWORDS = """\
 CREATE STREAM TABLE SINK VIEW MATERIALIZED KEEP QUERY AS OF INTO USING OPTIONS TIMESTAMP BY SLACK
 IDLE AFTER PRIORITY
 ON ERROR FAIL DEADLETTER LATE SELECT FROM WHERE GROUP HAVING DISTINCT ORDER LIMIT JOIN UNION ALL
-INTERSECT EXCEPT ISTREAM DSTREAM RSTREAM ROWS RANGE SLIDE PARTITION SESSION FIXED NOW BEFORE START
+INTERSECT EXCEPT ISTREAM DSTREAM RSTREAM ROWS RANGE TUMBLE HOP SLIDE PARTITION SESSION FIXED NOW
+BEFORE START
 UNBOUNDED SECONDS MINUTES HOURS DAYS SHOW QUERIES STREAMS TABLES VIEWS SINKS FUNCTIONS DESCRIBE
-EXPLAIN PAUSE RESUME DROP"""
+EXPLAIN PAUSE RESUME DROP SHOW CREATE"""
 
 _HELP = """\
 Statements end with ';'.  CREATE STREAM, TABLE, SINK, VIEW, QUERY · SHOW QUERIES · DESCRIBE x ·
 EXPLAIN QUERY q · PAUSE, RESUME, DROP QUERY q.  CREATE MATERIALIZED VIEW v [KEEP 10 MINUTES] AS ..
 keeps an answer; a SELECT of what is kept is answered at once, for the last final instant or AS OF a
 time.  Any other SELECT runs as a continuous query and shows its answer live until Ctrl-C.
-\\watch q shows a running query live.  \\q leaves."""
+\\watch q shows a running query live.  help shows this, quit leaves."""
+
+_STATES = {"running": "runs", "ended": "has ended", "failed": "has failed"}
+
+_LEAVE = ("q", "quit", "exit")
+_COMMAND = re.compile(r"\s*(\\.*|(help|quit|exit)\s*;?\s*)", re.IGNORECASE | re.DOTALL)
+
+
+def is_command(text: str) -> bool:
+    """Whether a text is for the shell itself: ``help``, ``quit``, ``\\watch q``."""
+    return _COMMAND.fullmatch(text) is not None
+
+
+def is_complete(text: str) -> bool:
+    """Whether what was typed can be run: a command, nothing, or statements up to a ';'."""
+    return not text.strip() or is_command(text) or text.rstrip().endswith(";")
 
 
 def show(result: Any, console: Console) -> None:
@@ -42,37 +66,27 @@ def show(result: Any, console: Console) -> None:
     if isinstance(result, str):
         console.print(result, markup=False, highlight=False, soft_wrap=True)
     elif isinstance(result, pa.Table):
-        console.print(as_table(result, 200))
+        console.print(terminal_table(result, 200))
     elif isinstance(result, Snapshot):
-        console.print(as_table(result.to_arrow(), 200))
+        console.print(terminal_table(result.to_arrow(), 200))
         console.print(result.note, markup=False, highlight=False, style="dim")
 
 
-def as_table(rows: pa.Table, limit: int, title: str | None = None) -> Table:
-    """Return Arrow rows as a table for the terminal."""
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        table.add_column(name, justify="right" if number else "left")
-    for row in rows.slice(0, limit).to_pylist():
-        table.add_row(*("" if v is None else str(v) for v in row.values()))
-    if rows.num_rows > limit:
-        table.caption = f"{rows.num_rows - limit} more"
-    return table
+class ShellCompleter(WordCompleter):
+    """Completes words that were begun; all of them only if asked for."""
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+        """Return the words that fit."""
+        if document.get_word_before_cursor() or event.completion_requested:
+            yield from super().get_completions(document, event)
 
 
 class ShellHistory(FileHistory):
-    """Lines that were typed, in a file of the user's own, without the values of secret options.
-
-    ``before`` is what was typed of the statement so far: a line may be the middle of its options.
-    """
-
-    before = ""
+    """Statements that were typed, each whole, in a file of the user's own, without secrets."""
 
     def store_string(self, string: str) -> None:
-        """Write a line to the file."""
-        whole = f"{self.before}\n{string}"
-        super().store_string(masked(masked_script(whole)[len(self.before) + 1 :]))
+        """Write a statement to the file, without the values of secret options."""
+        super().store_string(masked(masked_script(string)))
 
 
 def opened_history(path: Path) -> History:
@@ -93,91 +107,131 @@ class Shell:
         self.console = console
 
     def run(self, text: str) -> bool:
-        """Run some statements and show what they give; say so when they fail."""
-        try:
-            result = self.session.sql(text, one_time=True)
-        except PenstockError as error:
-            self.console.print("[bold red]error:[/] ", end="")
-            self.console.print(str(error), markup=False, highlight=False, soft_wrap=True)
-            return False
-        if isinstance(result, QueryHandle):
-            if result.name.startswith("select_"):
-                self.watch(result)
-                result.stop()
+        """Run some statements and show what they give; say so when they fail or are interrupted."""
+        with Stop(self.session, gently=True) as stop:
+            try:
+                result = self.session.sql(text, one_time=True)
+            except PenstockError as error:
+                self.console.print("[bold red]error:[/] ", end="")
+                self._say(str(error))
+                self._given_up()
+                return False
+            except KeyboardInterrupt:
+                self._say(self._interrupted())
+                return False
+            if isinstance(result, QueryHandle):
+                self._show_query(result, stop)
             else:
-                kept = result.mode == "kept"
-                what = "materialized view" if kept else "query"
-                ask = "a SELECT from it is answered at once, " if kept else ""
-                self.console.print(
-                    f"{what} {result.name} runs; {ask}\\watch {result.name} shows it",
-                    markup=False,
-                    highlight=False,
-                )
-        else:
-            show(result, self.console)
+                show(result, self.console)
         return True
 
-    def watch(self, handle: QueryHandle) -> None:
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _interrupted(self) -> str:
+        """Return what is so after a statement was interrupted."""
+        waiting = self._given_up()
+        told = "interrupted; all that was declared is kept"
+        if self.session.is_starting_spark:
+            told += ", and Spark goes on starting"
+        if waiting:
+            told += f". RESUME QUERY {waiting[0]} starts {', '.join(waiting)}"
+        return told
+
+    def _given_up(self) -> list[str]:
+        """Drop a SELECT that could not be started; return the queries that wait for a start."""
+        waiting = []
+        for handle in self.session.handles():
+            if handle.status()["state"] == "created":
+                if handle.name.startswith(UNNAMED):
+                    handle.stop()
+                else:
+                    waiting.append(handle.name)
+        return waiting
+
+    def _show_query(self, handle: QueryHandle, stop: Stop) -> None:
+        status = handle.status()
+        if handle.name.startswith(UNNAMED) and status["state"] != "paused":
+            self.watch(handle, stop)
+            handle.stop()
+            return
+        kept = handle.mode == "kept"
+        what = "materialized view" if kept else "query"
+        if status["state"] == "paused":
+            more = f"RESUME QUERY {handle.name} goes on, with what comes from then on"
+            self._say(f"{what} {handle.name} is paused; {more}")
+            return
+        ask = "a SELECT from it is answered at once, " if kept else ""
+        state = _STATES.get(status["state"], f"is {status['state']}")
+        self._say(f"{what} {handle.name} {state}; {ask}\\watch {handle.name} shows it")
+        if status.get("note"):
+            self._say(str(status["note"]))
+
+    def watch(self, handle: QueryHandle, stop: Stop) -> None:
         """Show a query's newest answer until it ends or Ctrl-C is pressed."""
-        try:
-            with Live(console=self.console, auto_refresh=False) as live:
-                while True:
+        with ExitStack() as drawing:
+            live = in_place(self.console, Text(), drawing)
+            try:
+                while not stop.wanted:
                     self.session.check()
+                    ended = handle.status()["state"] in ("ended", "paused")
+                    if ended:
+                        self.session.pipeline.await_batch()
                     live.update(self._picture(handle), refresh=True)
-                    if self.session.pipeline.ended:
+                    if ended:
                         return
                     time.sleep(0.3)
-        except KeyboardInterrupt:
-            return
-        except PenstockError as error:
-            self.console.print(str(error), style="red", markup=False)
+            except PenstockError as error:
+                self.console.print(str(error), style="red", markup=False)
 
-    def _picture(self, handle: QueryHandle) -> Table | Text:
+    def _picture(self, handle: QueryHandle) -> RenderableType:
         status = handle.status()
         title = f"{handle.name}: {status['state']}, {status['rows']:,} rows delivered"
+        if status.get("note"):
+            title += f"\n{status['note']}"
         try:
-            rows = handle.rows()
+            rows = handle.shown_rows()
         except PenstockError:
             return Text(title)
         whole = handle.mode in ("view", "kept")
         newest = rows if whole else rows.slice(max(0, rows.num_rows - 20))
-        return as_table(newest, 20, title)
+        return terminal_table(newest, 20, title)
 
     def loop(self) -> None:
         """Read statements until the end of input."""
         kept = opened_history(Path.home() / ".penstock_history")
-        prompt: PromptSession[str] = PromptSession(history=kept)
+        prompt: PromptSession[str] = PromptSession(
+            history=kept,
+            multiline=Condition(lambda: not is_complete(get_app().current_buffer.text)),
+            prompt_continuation="      ... ",
+        )
         self.console.print(f"Penstock shell.  {_HELP}", highlight=False)
-        waiting = ""
         while True:
             try:
-                mark = "      ... " if waiting else "penstock> "
-                if isinstance(kept, ShellHistory):
-                    kept.before = waiting
-                line = prompt.prompt(mark, completer=self._completer())
+                text = prompt.prompt("penstock> ", completer=self._completer())
             except KeyboardInterrupt:
-                waiting = ""
                 continue
             except EOFError:
                 return
-            if not waiting and line.strip().startswith("\\"):
-                if self._command(line.strip()):
-                    return
-                continue
-            waiting = f"{waiting}\n{line}" if waiting else line
-            if waiting.strip().endswith(";"):
-                self.run(waiting)
-                waiting = ""
-            elif not waiting.strip():
-                waiting = ""
+            if self.take(text):
+                return
+
+    def take(self, text: str) -> bool:
+        """Do what was typed, a command or statements; True: leave."""
+        if is_command(text):
+            return self._command(text)
+        if text.strip():
+            self.run(text)
+        return False
 
     def _command(self, line: str) -> bool:
-        words = line.split()
-        if words[0] in ("\\q", "\\quit"):
+        words = line.lower().strip(" \n\t;\\").split()
+        if words and words[0] in _LEAVE:
             return True
-        if words[0] == "\\watch" and len(words) == 2:
+        if words and words[0] == "watch" and len(words) == 2:
             try:
-                self.watch(self.session.query(words[1]))
+                with Stop(self.session, gently=True) as stop:
+                    self.watch(self.session.query(line.strip(" ;").split()[1]), stop)
             except PenstockError as error:
                 self.console.print(str(error), style="red", markup=False)
         else:
@@ -193,4 +247,4 @@ class Shell:
         ]
         columns = [c for d in catalog.streams.values() for c in d.schema.names]
         known = [f.upper() for f in functions.FUNCTIONS]
-        return WordCompleter([*_KEYWORDS.split(), *names, *columns, *known], ignore_case=True)
+        return ShellCompleter([*_KEYWORDS.split(), *names, *columns, *known], ignore_case=True)

@@ -209,11 +209,16 @@ def timing_texts(rules: TimeRules, names: Sequence[str], stamps: bool) -> dict[s
         found["HEARTBEAT FROM CLOCK LAG"] = duration_text(rules.clock_lag, stamps)
     if rules.idle_after is not None:
         found["IDLE AFTER"] = duration_text(round(rules.idle_after * 1_000_000), stamps=True)
+    if rules.partitions is not None:
+        found["PARTITIONS"] = str(rules.partitions)
     if rules.step is not None:
         found["STEP"] = duration_text(rules.step, stamps)
     for punctuation in rules.punctuations:
         time = "" if punctuation.time is None else f" TIME {expr_text(punctuation.time, names)}"
-        found["PUNCTUATION WHEN"] = expr_text(punctuation.condition, names) + time
+        on = f" ON ({', '.join(names[c] for c in punctuation.on)})" if punctuation.on else ""
+        if punctuation.lasts is not None:
+            on += f" FOR {duration_text(punctuation.lasts, stamps)}"
+        found["PUNCTUATION WHEN"] = expr_text(punctuation.condition, names) + time + on
     return found
 
 
@@ -228,8 +233,13 @@ def window_text(spec: WindowSpec, names: Sequence[str], stamps: bool) -> str:
         parts.append(f"SLIDE {spec.rows_slide}")
     if spec.range is not None:
         parts.append(f"RANGE {duration_text(spec.range, stamps)}")
-    if spec.slide is not None:
+    if spec.hop is not None:
+        word = "TUMBLE" if spec.hop == spec.slide else "HOP"
+        parts.append(f"{word} {duration_text(spec.hop, stamps)}")
+    if spec.slide is not None and spec.slide != spec.hop:
         parts.append(f"SLIDE {duration_text(spec.slide, stamps)}")
+    if spec.offset is not None:
+        parts.append(f"OFFSET {duration_text(spec.offset, stamps)}")
     if spec.now:
         parts.append("NOW")
     if spec.fixed is not None:
@@ -295,7 +305,13 @@ def _(node: TableScan) -> str:
 
 @describe.register
 def _(node: Window) -> str:
-    return f"Window {window_text(node.spec, node.schema.names, in_timestamps(node))}"
+    text = window_text(node.spec, node.schema.names, in_timestamps(node))
+    return f"Window {text}{bounds_text(node.spec)}"
+
+
+def bounds_text(spec: WindowSpec) -> str:
+    """Return which columns a window adds, nothing if it adds none."""
+    return "" if spec.bounds is None else f" with {', '.join(spec.bounds.names)}"
 
 
 @describe.register

@@ -1,115 +1,89 @@
-"""How far rows come behind the newest row before them: a histogram, and the slack that follows it.
+"""How far rows come behind the newest row before them, and the slack that follows it.
 
-``SLACK AUTO`` needs the slack that would have kept a share of the recent rows.  Delays are counted
-in buckets that are an eighth of a power of two wide.  The slack changes only behind certain rows,
-counted from the beginning of a partition: behind the 16th, the 32nd, .. the 1024th, and from then
-on behind every 1024th.  So it depends on the rows alone, not on how they were cut into batches.
+``SLACK AUTO KEEPING p`` takes as slack the largest delay among the last ``n = p / (1 - p)`` rows of
+a partition.  The next row is as likely as any of these to have the largest delay, so it is late
+with the probability ``1 / (n + 1) = 1 - p``, however delays are distributed.  Where disorder grows,
+each late row raises the slack at once; where it falls, the slack follows after ``n`` rows.
 
-Older rows count less: what was counted is multiplied by `decay` before the next 1024 rows are
-added, so that about `_TAIL` rows of those that are kept in mind lie beyond the slack.
+The last rows are remembered in `BLOCKS` blocks, counted from the beginning of the partition, of
+which only the largest delays are kept: between ``n`` and a block more than ``n`` rows count.  So
+the slack depends on the rows alone, not on how they were cut into batches.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.model import I64
 
 FIRST = 16
-"""Before so many rows nothing is known of their disorder."""
+"""Before so many rows nothing is known of their disorder, and no slack can be given."""
 
-EVERY = 1024
-"""Rows after which the slack follows anew."""
-
-BUCKETS = 1 + 8 * 61
-_TAIL = 50.0
+BLOCKS = 16
+_MOST = 2**60
 
 
-def bucket_of(delay: I64) -> I64:
-    """Return the bucket of each delay; those beyond 2**61 share the last one."""
-    exponent = np.frexp(np.maximum(delay, 1).astype(np.float64))[1].astype(np.int64) - 1
-    exponent -= (delay >> exponent) == 0  # a double rounds 2**60 - 1 up to 2**60
-    part = np.where(
-        exponent >= 3, delay >> np.maximum(exponent - 3, 0), delay << np.maximum(3 - exponent, 0)
-    )
-    found: I64 = np.where(delay <= 0, 0, np.minimum(1 + 8 * exponent + (part & 7), BUCKETS - 1))
-    return found
-
-
-def edge(bucket: int) -> int:
-    """Return the largest delay of a bucket."""
-    if bucket == 0:
-        return 0
-    exponent, part = divmod(bucket - 1, 8)
-    return max(1, ((9 + part) << exponent) // 8 - (exponent >= 3))
+def remembered(keeping: float) -> int:
+    """Return how many rows must be known to keep a share."""
+    return max(FIRST, math.ceil(keeping / (1.0 - keeping) - 1e-6))
 
 
 @dataclass(frozen=True)
 class Disorder:
     """What is known of the disorder of a partition after ``rows`` rows.
 
-    ``counts`` are the delays up to the last change of the slack, by bucket, ``fresh`` those since.
-    ``slack`` is None until enough is known.
+    ``peaks`` are the largest delays of the last whole blocks, the newest last, ``peak`` that of the
+    block under way.
     """
 
     rows: int = 0
-    slack: int | None = None
-    counts: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(BUCKETS))
-    fresh: I64 = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
+    peaks: tuple[int, ...] = ()
+    peak: int = 0
 
-    @property
-    def until_change(self) -> int:
-        """How many rows come before the slack changes again."""
-        rows = self.rows
-        if rows < FIRST:
-            return FIRST - rows
-        if rows < EVERY:
-            return (1 << rows.bit_length()) - rows
-        return EVERY - rows % EVERY
+    def slack(self, keeping: float) -> int | None:
+        """Return the slack that the next row is judged by; None: too few rows are known."""
+        if self.rows < FIRST:
+            return None
+        largest = max(self.peak, *self.peaks, 0)
+        return largest if self.rows >= remembered(keeping) else 2 * largest
 
-    def after(self, delay: I64, keeping: float) -> Disorder:
-        """Return what is known after some rows, at most up to the next change."""
-        fresh = self.fresh + np.bincount(bucket_of(delay), minlength=BUCKETS)
-        if len(delay) < self.until_change:
-            return Disorder(self.rows + len(delay), self.slack, self.counts, fresh)
-        counts = self.counts * decay(keeping) + fresh
-        slack = slack_of(counts, keeping)
-        return Disorder(self.rows + len(delay), slack, counts, np.zeros(BUCKETS, np.int64))
+    def follow(self, delay: I64, keeping: float) -> tuple[I64, Disorder]:
+        """Return the slack before each of some rows, -1: there is none, and what is known then.
+
+        While too few rows are known for the share, the slack is twice the largest delay.
+        """
+        wanted = remembered(keeping)
+        size = max(1, wanted // BLOCKS)
+        begun = self.rows % size
+        count = -(-(begun + len(delay)) // size)
+        blocks = np.zeros(count * size, np.int64)
+        blocks[:begun] = self.peak
+        blocks[begun : begun + len(delay)] = np.minimum(delay, _MOST)
+        reached = np.maximum.accumulate(blocks.reshape(count, size), axis=1)
+        before = np.zeros_like(reached)
+        before[:, 1:] = reached[:, :-1]
+        known = (0,) * (BLOCKS - len(self.peaks)) + self.peaks
+        peaks = np.concatenate((np.array(known, np.int64), reached[:, -1]))
+        recent = np.lib.stride_tricks.sliding_window_view(peaks, BLOCKS)[:count].max(axis=1)
+        slack = np.maximum(before, recent[:, None]).ravel()[begun : begun + len(delay)]
+        number = np.arange(self.rows, self.rows + len(delay))
+        slack = np.where(number < wanted, 2 * slack, slack)
+        slack = np.where(number < FIRST, -1, slack)
+        whole, rest = divmod(begun + len(delay), size)
+        last = tuple(peaks[whole : whole + BLOCKS].tolist())
+        return slack, Disorder(
+            self.rows + len(delay), last, int(reached[whole, rest - 1]) if rest else 0
+        )
 
     def describe(self) -> dict[str, Any]:
-        """Return it as JSON can hold it: only buckets that are not empty."""
-        used = np.flatnonzero((self.counts > 0) | (self.fresh > 0))
-        listed = zip(
-            used.tolist(), self.counts[used].tolist(), self.fresh[used].tolist(), strict=True
-        )
-        return {"rows": self.rows, "slack": self.slack, "delays": [list(one) for one in listed]}
+        """Return it as JSON can hold it."""
+        return {**vars(self), "peaks": list(self.peaks)}
 
     @staticmethod
     def of(described: dict[str, Any]) -> Disorder:
         """The inverse of `describe`."""
-        counts, fresh = np.zeros(BUCKETS), np.zeros(BUCKETS, np.int64)
-        for bucket, old, new in described["delays"]:
-            counts[bucket], fresh[bucket] = old, new
-        return Disorder(described["rows"], described["slack"], counts, fresh)
-
-
-def decay(keeping: float) -> float:
-    """Return what remains of a count from one change of the slack to the next."""
-    return min(max(1.0 - EVERY * (1.0 - keeping) / _TAIL, 0.5), 0.999)
-
-
-def slack_of(counts: npt.NDArray[np.float64], keeping: float) -> int:
-    """Return the smallest slack that keeps the share of the rows.
-
-    Where too few are known for that share, it is twice the largest delay.
-    """
-    beyond = (1.0 - keeping) * float(counts.sum())
-    highest = int(np.flatnonzero(counts > 0)[-1])
-    if beyond < 1.0:
-        return 2 * edge(highest)
-    above = np.cumsum(counts[::-1])[::-1] - counts
-    return edge(int(np.argmax(above <= beyond)))
+        return Disorder(**{**described, "peaks": tuple(described["peaks"])})

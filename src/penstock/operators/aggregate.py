@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from penstock.errors import NotSupportedError
 from penstock.expr.arrow import evaluate
-from penstock.expr.nodes import AggregateCall, Cast, Expr
+from penstock.expr.nodes import AggregateCall, Cast, Column, Expr
 from penstock.kernels import exact
 from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import Steps, group_codes, integers, key_codes, order_events
@@ -39,8 +39,19 @@ from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.measures import Extreme, Measure, numbers, result, validity
 from penstock.kernels.steps import group_starts
 from penstock.kernels.sweep import NONE, ordered, ordered_type, range_minimum, ranks
-from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
-from penstock.operators.base import SlicedOperator
+from penstock.model import (
+    I64,
+    INF,
+    Batch,
+    Closed,
+    Ends,
+    Mask,
+    Message,
+    Settled,
+    to_mask,
+    to_numpy,
+)
+from penstock.operators.base import Columns, SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
 from penstock.runs.extremes import Extremes
@@ -259,6 +270,32 @@ class AggregateOperator(SlicedOperator):
             for kept, new in zip(before, values, strict=False)
         ]
         yield from self._results(work, told, key_values)
+
+    def uses_part(self, port: int, closed: Closed) -> bool:
+        columns = [key.index for key in self._keys if isinstance(key, Column)]
+        return not closed.numbered and closed.on == tuple(columns) and bool(columns)
+
+    def close_part(self, port: int, closed: Closed) -> Iterator[Message]:
+        """Forget groups of which nothing more comes and whose rows live for ever.
+
+        Their results are final.  Groups whose rows still die are forgotten when they are empty.
+        """
+        width = len(self._keys)
+        (on,) = self.parts_after(())
+        ever = np.flatnonzero(closed.until == INF)
+        if len(ever) == 0 or len(self._live):
+            return
+        keys = Keys(closed.high[ever], closed.low[ever])
+        found, columns = self._groups.get(keys)
+        there = np.flatnonzero(found)
+        holder = integers(columns[width])[there]
+        yield Settled(np.sort(holder[holder != 0]))
+        nothing = [pa.nulls(len(there), t) for t in self._group_types]
+        self._groups.put(keys.take(there), nothing, np.zeros(len(there), bool))
+        yield Closed(on, keys.high, keys.low, closed.until[ever])
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        return [tuple(range(len(self._keys)))]
 
     def _stored(self, batch: Batch, code: I64, keys: Keys) -> tuple[Batch, I64]:
         """Return the rows as they are kept, and their codes."""

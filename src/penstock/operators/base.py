@@ -2,8 +2,9 @@
 
 Per micro-batch an operator is opened on its state, receives messages on its ports, and is closed.
 `Operator.receive` is the only place that asks what kind a message is: rows go to `on_rows`, told
-ends to `on_ends`, heartbeats to `on_progress`.  The last two pass on what they get unless an
-operator says otherwise.
+ends to `on_ends`, heartbeats to `on_progress`; these two pass on what they get unless an operator
+says otherwise.  That a part is closed goes to `on_closed`: who does not know what to make of it
+lets it drop, which is always correct.
 
 A sliced operator waits until the heartbeats of *all* its ports have passed from ``since`` to
 ``until``; then `slice` sees every row with ``since <= start < until`` and every told end in that
@@ -19,6 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,18 +32,23 @@ from penstock.model import (
     INF,
     MIN_TIME,
     Batch,
+    Closed,
     Ends,
     Heartbeat,
     Mask,
     Message,
+    Settled,
     one_array,
     to_mask,
 )
 from penstock.operators.inbox import Inbox, Slice
+from penstock.operators.parts import WaitingParts, newest_of
 from penstock.runs.holder_numbers import holder_numbers
 from penstock.runs.merging import Merging
 from penstock.runs.state import State
 from penstock.settings import Settings
+
+Columns: TypeAlias = tuple[int, ...]
 
 _LARGE = 4096
 """Parts with at least this many rows on average stay apart: copying costs more than it saves."""
@@ -96,8 +103,12 @@ class Operator(ABC):
             yield from self.on_rows(port, message)
         elif isinstance(message, Ends):
             yield from self.on_ends(port, message)
-        else:
+        elif isinstance(message, Heartbeat):
             yield from self.on_progress(port, message.time)
+        elif isinstance(message, Closed):
+            yield from self.on_closed(port, message)
+        else:
+            yield from self.on_settled(port, message)
 
     @abstractmethod
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
@@ -110,6 +121,14 @@ class Operator(ABC):
     def on_progress(self, port: int, time: int) -> Iterable[Message]:
         """Take a heartbeat. The default, for one port, passes it on."""
         return (Heartbeat(time),)
+
+    def on_closed(self, port: int, closed: Closed) -> Iterable[Message]:
+        """Take the promise that a part of a port is closed. The default makes no use of it."""
+        return ()
+
+    def on_settled(self, port: int, settled: Settled) -> Iterable[Message]:
+        """Take holders that are never told. The default passes them on."""
+        return (settled,)
 
     def close(self) -> None:  # noqa: B027 (most stateless operators have nothing to do here)
         """End the micro-batch: put into the state what must survive."""
@@ -133,6 +152,7 @@ class SlicedOperator(Operator):
         super().open(context)
         whole = self.reads_deaths and context.settings.lifetime == "negative"
         self.inbox = Inbox(context.state, self.input_types, whole)
+        self.waiting_parts = WaitingParts(context.state)
         self.load()
 
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
@@ -148,10 +168,47 @@ class SlicedOperator(Operator):
         if until > self.since:
             yield from self.slice(self.inbox.take(until))
             self.inbox.since = until
+        yield from self.close_parts(until)
         yield Heartbeat(until)
+
+    def on_closed(self, port: int, closed: Closed) -> Iterable[Message]:
+        if self.uses_part(port, closed):
+            self.waiting_parts.add(port, closed, self.newest(port, closed))
+        return ()
+
+    def on_settled(self, port: int, settled: Settled) -> Iterable[Message]:
+        return ()
+
+    def uses_part(self, port: int, closed: Closed) -> bool:
+        """Whether the operator can use that a part is closed. The default cannot."""
+        return False
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        """Return the columns whose parts it can close itself, given those of its ports.
+
+        ``known`` are ports and columns, all of which it uses.  The default can close none.
+        """
+        return ()
+
+    def newest(self, port: int, closed: Closed) -> int:
+        """Return an instant that must pass before all rows of a part are worked off."""
+        if closed.numbered:
+            return self.inbox.newest
+        return newest_of(self.inbox.waiting(port), closed)
+
+    def close_parts(self, until: int) -> Iterator[Message]:
+        """Use the closed parts all of whose rows are worked off at ``until``."""
+        if self.waiting_parts:
+            for port, closed in self.waiting_parts.ready(until):
+                yield from self.close_part(port, closed)
+
+    def close_part(self, port: int, closed: Closed) -> Iterable[Message]:
+        """Free state, and tell what is known now: no more rows of a part come."""
+        return ()
 
     def close(self) -> None:
         self.inbox.save()
+        self.waiting_parts.save()
         self.save()
 
     @abstractmethod
@@ -159,7 +216,7 @@ class SlicedOperator(Operator):
         """Read the state of this operator from ``self.context.state``."""
 
     @abstractmethod
-    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends | Closed]:
         """Work off one complete slice.
 
         What is yielded: rows with ``since <= start < until`` (any end, determined or with a holder

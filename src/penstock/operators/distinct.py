@@ -6,14 +6,14 @@ the count returns to it.  Values are compared by the hash of all columns; nulls 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import I64, Batch, Ends
-from penstock.operators.base import SlicedOperator
+from penstock.model import I64, Batch, Closed, Ends, Message
+from penstock.operators.base import Columns, SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
 from penstock.runs.value_counts import ValueCounts
@@ -38,6 +38,16 @@ class DistinctOperator(SlicedOperator):
 
     def __init__(self, spec: DistinctSpec) -> None:
         super().__init__([spec.types])
+
+    def uses_part(self, port: int, closed: Closed) -> bool:
+        return not closed.numbered
+
+    def close_part(self, port: int, closed: Closed) -> Iterable[Message]:
+        """Pass it on: a value that does not come again is not born again."""
+        return (closed,)
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        return [columns for _, columns in known]
 
     def load(self) -> None:
         self._bags = ValueCounts(

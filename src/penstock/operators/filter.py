@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.expr.arrow import cannot_fail, evaluate_mask
 from penstock.expr.nodes import Expr, columns_of
-from penstock.model import Batch, Message
+from penstock.model import Batch, Closed, Message
 from penstock.operators.base import Operator
 from penstock.operators.spec import Spec
 
@@ -46,3 +46,6 @@ class FilterOperator(Operator):
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
         kept = rows.take(evaluate_mask(self.predicate, rows.columns, len(rows)))
         return (kept,) if len(kept) else ()
+
+    def on_closed(self, port: int, closed: Closed) -> Iterable[Message]:
+        return (closed,)

@@ -195,6 +195,16 @@ class Inbox:
             ends.append(box.died_below(until) if self._whole else told)
         return Slice(parts, ends, self.since, until, self._types)
 
+    @property
+    def newest(self) -> int:
+        """The largest start of the rows that wait, ``MIN_TIME`` if there are none."""
+        starts = [int(rows.start.max()) for box in self._ports for rows in box.rows if len(rows)]
+        return max(starts, default=MIN_TIME)
+
+    def waiting(self, port: int) -> Sequence[Batch]:
+        """Return the rows that wait on a port."""
+        return self._ports[port].rows
+
     def exhausted(self, port: int) -> bool:
         """Whether no more rows will be taken from a port."""
         return self._heartbeats.over(port) and not self._ports[port].rows

@@ -50,13 +50,28 @@ import pyarrow.compute as pc
 
 from penstock.errors import InternalError
 from penstock.expr.arrow import evaluate_mask
-from penstock.expr.nodes import Expr, columns_of, shift
+from penstock.expr.nodes import Column, Expr, columns_of, shift
+from penstock.kernels.closed_keys import ClosedKeys
 from penstock.kernels.join_orders import EQUAL, Equal, EqualBand, Place
+from penstock.kernels.keys import Keys
 from penstock.kernels.layouts import layout_of
 from penstock.kernels.sorting import order_of_numbers
-from penstock.model import I64, INF, Batch, Ends, Heartbeat, Mask, Message, one_array
-from penstock.operators.base import SlicedOperator, with_keys
+from penstock.model import (
+    I64,
+    INF,
+    MIN_TIME,
+    Batch,
+    Closed,
+    Ends,
+    Heartbeat,
+    Mask,
+    Message,
+    one_array,
+    to_numpy,
+)
+from penstock.operators.base import Columns, SlicedOperator, with_keys
 from penstock.operators.inbox import Slice
+from penstock.operators.parts import ClosedParts
 from penstock.operators.spec import Spec
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
@@ -83,6 +98,7 @@ class JoinSpec(Spec):
     ``residual`` is over both, the left columns first.  Equal keys need no further test; any other
     place only finds candidates, and the residual says everything.  ``at_once``: one input is a
     table whose rows were always valid, all ends are known, and results wait for nothing.
+    ``numbers`` are columns of both that number the rows of their side.
     """
 
     left_types: Sequence[pa.DataType]
@@ -92,6 +108,7 @@ class JoinSpec(Spec):
     residual: Expr | None = None
     place: Place = EQUAL
     at_once: bool = False
+    numbers: tuple[int, ...] = ()
 
     key = "join/1"
     holders = "combines"
@@ -120,6 +137,8 @@ class JoinOperator(SlicedOperator):
             )
         self._keys = (tuple(left_keys), tuple(right_keys))
         self._width = len(self.input_types[0])
+        self._parts = [_plain(keys) if place == EQUAL else None for keys in self._keys]
+        self._numbers = _numbers(spec.numbers, self._width)
         self._tested = tuple(sorted(columns_of(residual))) if residual is not None else ()
         self._residual = residual
         if residual is not None:
@@ -132,6 +151,9 @@ class JoinOperator(SlicedOperator):
             Side(state, "left", self.input_types[0], merging, self._layout),
             Side(state, "right", self.input_types[1], merging, self._layout),
         )
+        self._closed = ClosedParts(state, "closed.0"), ClosedParts(state, "closed.1")
+        for port in (0, 1):
+            self._forgo(port)
         self._children = Children(state, "children", merging)
         self._static = max(self.context.tables, default=None)
         self._arrived: list[I64] = []
@@ -166,7 +188,72 @@ class JoinOperator(SlicedOperator):
                 side.mix()
         yield from self.slice(slice)
         self.inbox.since = until
+        yield from self.close_parts(until)
         yield Heartbeat(until)
+
+    def uses_part(self, port: int, closed: Closed) -> bool:
+        return not closed.numbered and closed.on == self._parts[port]
+
+    def newest(self, port: int, closed: Closed) -> int:
+        """Return an instant that must pass before all rows of a part, and results, are out."""
+        stored = [piece.stats["max_start"] for side in self._sides for piece in side.pieces]
+        return max(super().newest(port, closed), max(stored, default=MIN_TIME))
+
+    def close_part(self, port: int, closed: Closed) -> Iterator[Message]:
+        """Let go of the partners of a part of which nothing more comes.
+
+        Its own rows are needed as long as partners may come.  Where both sides are closed, so are
+        the results.
+        """
+        other = 1 - port
+        found = ClosedKeys(Keys(closed.high, closed.low), closed.until)
+        self._closed[port].add(found, self.since)
+        self._forgo(other)
+        for piece, rows in self._sides[other].close(found, self.since):
+            yield from self._alone(other, piece, rows)
+        both = np.minimum(closed.until, self._closed[other].until(found.keys))
+        results = ClosedKeys(found.keys, both).take(both > self.since)
+        if len(results):
+            keys, until = results.keys, results.until
+            for on in self.parts_after([(0, ()), (1, ())]):
+                yield Closed(on, keys.high, keys.low, until)
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        if {port for port, _ in known} != {0, 1}:
+            return ()
+        moved = enumerate(self._parts)
+        return [tuple(c + port * self._width for c in columns or ()) for port, columns in moved]
+
+    def _forgo(self, port: int) -> None:
+        """Keep no rows of a side that the other side has closed."""
+        closed = self._closed[1 - port]
+        if closed:
+            self._sides[port].useless = closed.useless
+
+    def _alone(self, port: int, piece: Piece, rows: I64) -> Iterator[Closed]:
+        """Say of numbered rows, whose ends are known, that they have no more partners.
+
+        All partners have started, so results that wait start with their row.
+        """
+        column = self._numbers[port]
+        if column is None or len(rows) == 0:
+            return
+        if "_holder" in piece.table.column_names:
+            rows = rows[piece.numbers("_holder")[rows] == 0]
+        numbers = np.sort(to_numpy(piece.table.column(f"c{column}"))[rows])
+        if len(numbers):
+            on = (column + port * self._width,)
+            none, ever = np.zeros(len(numbers), np.uint64), np.full(len(numbers), INF)
+            yield Closed(on, numbers.view(np.uint64), none, ever, numbered=True)
+
+    def _fresh_alone(self, new: Sequence[Piece | None]) -> Iterator[Closed]:
+        """Say of new rows that they get no more partners: the other side has closed their part."""
+        for port, piece in enumerate(new):
+            if piece is None or self._numbers[port] is None or not self._closed[1 - port]:
+                continue
+            keys = Keys(piece.numbers("_high"), piece.numbers("_low"))
+            useless = self._closed[1 - port].useless(keys, piece.numbers("_end"))
+            yield from self._alone(port, piece, np.flatnonzero(useless))
 
     def _on_arrival(self) -> bool:
         """Whether rows are joined as they arrive; the results wait, unless they leave at once."""
@@ -187,7 +274,7 @@ class JoinOperator(SlicedOperator):
         fade = 2 if rows > _REMEMBERED else 1
         numbers["rows"], numbers["results"] = rows // fade, results // fade
 
-    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends | Closed]:
         told, until = Ends.concat(slice.ends), slice.until
         inherited = self._children.hear(told)
         everything = Ends.concat([told, inherited])
@@ -204,6 +291,7 @@ class JoinOperator(SlicedOperator):
                 results = results.take(final)
             if len(results):
                 yield results
+        yield from self._fresh_alone(new)
         self._count(sum(map(len, slice.rows)), made)
         if until == INF:
             self._children.clear()
@@ -368,6 +456,18 @@ class JoinOperator(SlicedOperator):
         """Return the holder of each result; two open parents get a child."""
         children, new_holders = self._children, self.context.new_holders
         return joint_holders(left, right, shared, end, until, children, new_holders)
+
+
+def _plain(keys: Sequence[Expr]) -> tuple[int, ...] | None:
+    """Return the columns that keys are; None if one of them is computed."""
+    columns = [key.index for key in keys if isinstance(key, Column)]
+    return tuple(columns) if len(columns) == len(keys) else None
+
+
+def _numbers(numbers: Sequence[int], width: int) -> list[int | None]:
+    """Return the column of each side that numbers its rows, None where there is none."""
+    left = next((n for n in numbers if n < width), None)
+    return [left, next((n - width for n in numbers if n >= width), None)]
 
 
 def _family(kind: pa.DataType) -> str:

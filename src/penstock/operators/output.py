@@ -2,7 +2,8 @@
 
 * ``stream``: the elements, once their time is final;
 * ``intervals``: the rows with both ends known. A determined row leaves at once, an open one when
-  it is told; when the input is over, what is still open is valid for ever;
+  it is told, or when it is known that it never will be; when the input is over, what is still
+  open is valid for ever;
 * ``log``: births and deaths with their sign, +1 or -1, as one more column; equal values that are
   born and die at one instant cancel.  A row that is valid for ever has no death;
 * ``view``: the snapshot at ``as_of = min(until - 1, now)``, whole, whenever that instant moves on.
@@ -31,7 +32,7 @@ import pyarrow as pa
 
 from penstock.errors import InternalError
 from penstock.kernels.changes import lasting, net_changes, without_ghosts
-from penstock.model import I64, INF, MIN_TIME, Batch, Ends, Message
+from penstock.model import I64, INF, MIN_TIME, Batch, Closed, Ends, Message, Settled
 from penstock.operators.base import SlicedOperator, few
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
@@ -147,6 +148,21 @@ class OutputOperator(SlicedOperator):
             yield from self._delta(born, slice)
         else:
             self._hold(born, slice)
+
+    def on_settled(self, port: int, settled: Settled) -> Iterable[Message]:
+        if self.mode == "intervals":
+            holder = settled.holder.view(np.uint64)
+            ever = np.full(len(holder), INF)
+            waiting = Closed((), holder, np.zeros_like(holder), ever, numbered=True)
+            self.waiting_parts.add(port, waiting, self.inbox.newest)
+        return ()
+
+    def close_part(self, port: int, closed: Closed) -> Iterator[Message]:
+        """Deliver the rows whose holders, which is what waited, are never told."""
+        if self.since < INF:  # otherwise all have left
+            rows = self._lives.release(closed.high.view(np.int64))
+            if len(rows):
+                yield rows
 
     def _intervals(self, slice: Slice) -> Iterator[Batch]:
         """Yield the rows whose ends are known now, those that came in this slice and older ones."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from penstock.expr.arrow import cannot_fail, evaluate
-from penstock.expr.nodes import Expr, columns_of
-from penstock.model import Batch, Message
+from penstock.expr.nodes import Column, Expr, columns_of
+from penstock.model import Batch, Closed, Message
 from penstock.operators.base import Operator
 from penstock.operators.spec import Spec
 
@@ -52,3 +52,8 @@ class ProjectOperator(Operator):
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
         columns = tuple(evaluate(e, rows.columns, len(rows)) for e in self.exprs)
         return (replace(rows, columns=columns, seq=rows.seq if self.keep_arrival else None),)
+
+    def on_closed(self, port: int, closed: Closed) -> Iterable[Message]:
+        plain = {e.index: at for at, e in enumerate(self.exprs) if isinstance(e, Column)}
+        moved = closed.moved(plain)
+        return () if moved is None else (moved,)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.model import Batch, Message
+from penstock.model import Batch, Closed, Message
 from penstock.operators.base import Operator
 from penstock.operators.spec import Spec
 
@@ -48,3 +48,6 @@ class TagOperator(Operator):
             numbers = numbers.copy()
             numbers[numbers == 0] = self.context.new_holders(int((numbers == 0).sum()))
         return (rows.with_columns((*rows.columns, pa.array(numbers))),)
+
+    def on_closed(self, port: int, closed: Closed) -> Iterable[Message]:
+        return (closed,)

@@ -5,7 +5,8 @@ together, at ``last + G``, so a session has one holder; its rows are determined 
 known at once: another session of the group follows in the slice, or no element to come can be
 less than G later (``last + G <= until``).
 
-* ``sessions`` maps the groups with an open session to its last time and holder;
+* ``sessions`` maps the groups with an open session to its last time and holder, and to its first
+  time if rows show it (``window_start``);
 * ``alarms`` holds, for every slice that moved a session on, the time at which it ends if nothing
   else comes.  An alarm that rings below the heartbeat is true if the session's last time is still
   the one it was set for; otherwise the session went on, and has a later alarm.
@@ -45,6 +46,7 @@ class _Open:
     found: Mask
     last: I64
     holder: I64
+    first: I64
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class _Groups:
     keys: Keys
     last: I64
     holder: I64
+    first: I64
     alive: Mask
     told: Ends
     alarms: Batch
@@ -64,7 +67,10 @@ class _Groups:
 
 @dataclass(frozen=True)
 class SessionWindowSpec(Spec):
-    """Give elements their validity in a ``window`` by sessions."""
+    """Give elements their validity in a ``window`` by sessions.
+
+    Its bounds, if there are any, are ``window_start`` alone: the end is not known yet.
+    """
 
     types: Sequence[pa.DataType]
     window: WindowSpec
@@ -88,7 +94,8 @@ class SessionWindowOperator(SlicedOperator):
 
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging
-        self._sessions = KeyedState(state, "sessions", [pa.int64(), pa.int64()], merging)
+        kept = [pa.int64()] * (2 if self.spec.bounds is None else 3)
+        self._sessions = KeyedState(state, "sessions", kept, merging)
         self._alarms = Lifetimes(state, "alarms", _ALARM, merging, keep_forever=False)
 
     def save(self) -> None:
@@ -125,8 +132,10 @@ class SessionWindowOperator(SlicedOperator):
         begin = np.flatnonzero(cut)
         last = time[np.append(begin, len(time))[1:] - 1]
         end = plus(last, self._gap)
+        began = time[begin]
         first_session = np.searchsorted(begin, first)
         last_session = np.append(first_session, len(begin))[1:] - 1
+        began[first_session[continues]] = before.first[continues]
 
         # sessions that stay open: the last of a group whose end is not known
         known = np.ones(len(begin), bool)
@@ -148,11 +157,20 @@ class SessionWindowOperator(SlicedOperator):
         session[order] = np.cumsum(cut) - 1
         row_end = np.where(known, end, INF)[session]
         row_holder = np.where(known, 0, holder)[session]
-        stamped = Batch(batch.columns, batch.start, row_end, row_holder)
+        columns = batch.columns
+        if self.spec.bounds is not None:
+            columns = (*columns, pa.array(began[session]).view(self.spec.bounds.type))
+        stamped = Batch(columns, batch.start, row_end, row_holder)
         touched = np.flatnonzero(alive | before.found)
         mine = last_session[touched]
         return stamped, _Groups(
-            groups.take(touched), last[mine], holder[mine], alive[touched], told, alarms
+            groups.take(touched),
+            last[mine],
+            holder[mine],
+            began[mine],
+            alive[touched],
+            told,
+            alarms,
         )
 
     def _told(
@@ -164,8 +182,9 @@ class SessionWindowOperator(SlicedOperator):
         return Ends.of(before.holder[tell], old_end[tell])
 
     def _look_up(self, groups: Keys) -> _Open:
-        found, (last, holder) = self._sessions.get(groups)
-        return _Open(found, to_numpy(last.fill_null(0)), to_numpy(holder.fill_null(0)))
+        found, kept = self._sessions.get(groups)
+        last, holder, *others = (to_numpy(column.fill_null(0)) for column in kept)
+        return _Open(found, last, holder, others[0] if others else last)
 
     def _ring(self, groups: _Groups, until: int) -> Ends:
         """Set new alarms, tell the sessions whose alarm rings and is still true; write the state.
@@ -183,12 +202,12 @@ class SessionWindowOperator(SlicedOperator):
         true = now.found[code] & (now.last[code] == rung.start) & (now.holder[code] == holder)
         over = np.flatnonzero(true)
         gone = np.zeros(len(over), np.int64)
+        known = [groups.last, groups.holder]
+        if self.spec.bounds is not None:
+            known.append(groups.first)
         self._sessions.put(
             Keys.concat([groups.keys, keys.take(over)]),
-            [
-                pa.array(np.concatenate([groups.last, gone])),
-                pa.array(np.concatenate([groups.holder, gone])),
-            ],
+            [pa.array(np.concatenate([column, gone])) for column in known],
             np.concatenate([groups.alive, gone.astype(bool)]),
         )
         return Ends.of(holder[over], rung.end[over])

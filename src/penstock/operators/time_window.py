@@ -5,12 +5,16 @@ With ``s`` the element's time, ``o`` the origin and ``up(x)`` the first pulse ``
 
 * ``RANGE T``: ``[s, s+T)``; ``NOW``: ``[s, s+1)``; unbounded and landmarks: ``[s, INF)``;
 * ``RANGE T SLIDE D``: ``[up(s), up(s+T))``, nothing if that is empty;
+* ``TUMBLE D`` and ``HOP T SLIDE D``: ``[up(s+1), up(s+T+1))``, nothing if that is empty;
 * ``FIXED M``: ``[s, first o + k*M above s)``.
 
 One remainder per row is enough for both pulses.  With ``p = (s - o) mod D``, ``s - p`` is a
 pulse; and with ``T = w*D + e``, ``0 <= e < D``, ``up(s+T) = s - p + w*D + up'(p + e)``, where
 ``up'`` counts from 0: it is 0, D or 2*D. Times that would pass ``INF`` stay there.  The operator
 has no state; told ends and heartbeats pass.
+
+The bounds of a window are columns that change from pulse to pulse, so a row of ``HOP`` that shows
+them is cut at the pulses: one row for each window it is in.
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
-from penstock.model import I64, INF, Batch, Message
+from penstock.model import I64, INF, MIN_TIME, Batch, Closed, Message
 from penstock.operators.base import Operator
 from penstock.operators.spec import Spec
-from penstock.windows import WindowSpec, plus
+from penstock.windows import Bounds, WindowSpec, plus
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,9 @@ class TimeWindowOperator(Operator):
         stamped = stamp(rows, self.spec)
         return (stamped,) if len(stamped) else ()
 
+    def on_closed(self, port: int, closed: Closed) -> Iterable[Message]:
+        return (closed,)  # a row starts at its own time or later
+
 
 def stamp(rows: Batch, spec: WindowSpec) -> Batch:
     """Return the elements inside the window, with their validity; ghosts are dropped."""
@@ -67,12 +75,44 @@ def stamp(rows: Batch, spec: WindowSpec) -> Batch:
         rows = rows.take(inside)
     start, end = validity(rows.start, spec)
     stamped = Batch(rows.columns, start, end, np.zeros(len(start), np.int64))
-    return stamped.drop_ghosts() if spec.slide is not None or spec.range == 0 else stamped
+    if spec.slide is not None or spec.range == 0:
+        stamped = stamped.drop_ghosts()
+    if spec.bounds is None:
+        return stamped
+    if spec.hop is not None and spec.slide is not None:
+        stamped = _cut(stamped, spec.slide)
+    return _bounded(stamped, spec.bounds)
+
+
+def _cut(rows: Batch, slide: int) -> Batch:
+    """Cut rows, which start at pulses, at every pulse."""
+    length = rows.end.view(np.uint64) - rows.start.view(np.uint64)  # may need all 64 bits
+    pieces = ((length - np.uint64(1)) // np.uint64(slide)).astype(np.int64) + 1
+    if not (pieces > 1).any():
+        return rows
+    before = np.cumsum(pieces) - pieces
+    owner = np.repeat(np.arange(len(rows)), pieces)
+    number = np.arange(len(owner)) - before[owner]
+    start = rows.start[owner] + number * slide
+    end = np.where(number + 1 < pieces[owner], start + slide, rows.end[owner])
+    columns = tuple(c.take(pa.array(owner)) for c in rows.columns)
+    return Batch(columns, start, end, np.zeros(len(owner), np.int64))
+
+
+def _bounded(rows: Batch, bounds: Bounds) -> Batch:
+    """Return rows with the columns that say in which window they are."""
+    least = MIN_TIME + bounds.length
+    made = {
+        "window_start": np.where(rows.start < least, MIN_TIME, rows.start - bounds.length),
+        "window_end": rows.start,
+    }
+    added = tuple(pa.array(made[name]).view(bounds.type) for name in bounds.names)
+    return rows.with_columns((*rows.columns, *added))
 
 
 def validity(time: I64, spec: WindowSpec) -> tuple[I64, I64]:
     """Return start and end of elements at ``time``."""
-    origin = spec.origin or 0
+    origin = spec.pulses_from
     if spec.now:
         return time, plus(time, 1)
     if spec.fixed is not None:
@@ -81,6 +121,11 @@ def validity(time: I64, spec: WindowSpec) -> tuple[I64, I64]:
         return time, plus(time, INF if spec.range is None else spec.range)
     slide = spec.slide
     past = _since_pulse(time, slide, origin)
+    if spec.hop is not None:
+        whole, part = divmod(spec.hop, slide)
+        wait = slide - past
+        start = _later(time, wait)
+        return start, _later(time, wait + whole * slide + np.where(past >= slide - part, slide, 0))
     wait = np.where(past == 0, 0, slide - past)
     start = _later(time, wait)
     if spec.range is None or spec.range > INF - 2 * slide:

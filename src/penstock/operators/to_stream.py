@@ -39,11 +39,15 @@ _LANES = (pa.uint64(), pa.uint64())
 
 @dataclass(frozen=True)
 class ToStreamSpec(Spec):
-    """``kind`` is istream, dstream or rstream; ``pulses`` of an rstream are ``(slide, origin)``."""
+    """``kind`` is istream, dstream or rstream; ``pulses`` of an rstream are ``(slide, origin)``.
+
+    ``to_the_end``: no row lasts for ever, so pulses need not stop before the end of time.
+    """
 
     types: Sequence[pa.DataType]
     kind: str
     pulses: tuple[tuple[int, int], ...] = ()
+    to_the_end: bool = False
 
     key = "to stream/1"
     holders = "none"
@@ -67,6 +71,7 @@ class ToStreamOperator(SlicedOperator):
             raise InternalError(f"a stream is an istream, dstream or rstream, got {spec.kind!r}")
         self.kind = spec.kind
         self.pulses = tuple(sorted(set(spec.pulses)))
+        self._to_the_end = spec.to_the_end
         self._types = tuple(spec.types)
 
     def load(self) -> None:
@@ -156,7 +161,7 @@ class ToStreamOperator(SlicedOperator):
         if "first" not in numbers:
             return
         begin, stop = max(since, numbers["first"]), until  # pulses lie in [begin, stop)
-        if until == INF:
+        if until == INF and not self._to_the_end:
             stop = max(self.context.now, int(change.max(initial=MIN_TIME))) + 1
         if all(_pulse(begin, slide, origin) >= stop for slide, origin in self.pulses):
             return

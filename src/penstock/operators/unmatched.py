@@ -28,7 +28,18 @@ import pyarrow as pa
 from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import Steps, integers, match_copies, order_events
 from penstock.kernels.keys import Keys
-from penstock.model import I64, INF, Batch, Ends, Mask, to_mask, to_numpy
+from penstock.model import (
+    I64,
+    INF,
+    Batch,
+    Closed,
+    Ends,
+    Mask,
+    Message,
+    Settled,
+    to_mask,
+    to_numpy,
+)
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
@@ -109,6 +120,18 @@ class UnmatchedOperator(SlicedOperator):
         yield from self._advance(numbers, events, new, over, until)
         self._forget(numbers, codes)
 
+    def uses_part(self, port: int, closed: Closed) -> bool:
+        return port == 1 and closed.numbered and closed.on == (0,)
+
+    def close_part(self, port: int, closed: Closed) -> Iterator[Message]:
+        """Forget the rows that have no partner and get none: they end at their own ends."""
+        numbers = closed.high.view(np.int64)
+        found, columns = self._counts.get(_keys(numbers))
+        partners, holder = (integers(c) for c in columns)
+        alone = np.flatnonzero(found & (partners == 0) & (holder != 0))
+        yield Settled(np.sort(holder[alone]))
+        self._drop(numbers[alone])
+
     def _advance(
         self,
         numbers: I64,
@@ -169,8 +192,10 @@ class UnmatchedOperator(SlicedOperator):
         """Remove the rows that died, except those that were never written."""
         old = np.ones(len(numbers), bool)
         old[codes[0]] = False
-        gone = codes[2][old[codes[2]]]
-        keys = _keys(np.sort(numbers[gone]))
+        self._drop(numbers[codes[2][old[codes[2]]]])
+
+    def _drop(self, numbers: I64) -> None:
+        keys = _keys(np.sort(numbers))
         for shelf, types in ((self._counts, _COUNTS), (self._values, self._kept)):
             nothing = [pa.nulls(len(keys), t) for t in types]
             shelf.put(keys, nothing, np.zeros(len(keys), bool))

@@ -19,6 +19,7 @@ from penstock import algebra
 from penstock.algebra import Node
 from penstock.optimizer.distinct_partners import distinct_partners
 from penstock.optimizer.drop_identities import drop_identities
+from penstock.optimizer.group_before_bounds import group_before_bounds
 from penstock.optimizer.nameless import canonical
 from penstock.optimizer.narrow_scans import narrow_scans
 from penstock.optimizer.push_filters import push_filters
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     reduce_outer_joins,
     push_filters,
     distinct_partners,
+    group_before_bounds,
     narrow_scans,
     drop_identities,
 )

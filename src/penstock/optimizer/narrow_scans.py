@@ -36,12 +36,8 @@ def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tupl
     match node:
         case algebra.Scan():
             return _scan(node, needed)
-        case algebra.Window(stream, spec):
-            raw = isinstance(stream, algebra.Scan)
-            wanted = needed | frozenset(spec.partition_by) if raw else _all(stream)
-            below, places = _narrow(stream, wanted, shared)
-            keys = tuple(places[k] for k in spec.partition_by)
-            return algebra.Window(below, replace(spec, partition_by=keys)), places
+        case algebra.Window():
+            return _window(node, needed, shared)
         case algebra.Filter(below, predicate):
             new, places = _narrow(below, needed | columns_of(predicate), shared)
             return algebra.Filter(new, shift(predicate, places)), places
@@ -76,6 +72,25 @@ def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tupl
     same = all(a is b for a, b in zip(below_all, algebra.inputs(node), strict=True))
     whole = node if same else algebra.with_inputs(node, below_all)
     return whole, {i: i for i in range(len(node.schema))}
+
+
+def _window(
+    node: algebra.Window, needed: frozenset[int], shared: frozenset[Node]
+) -> tuple[Node, Places]:
+    """Keep the bounds that are needed: without them, rows need not be cut."""
+    stream, spec = node.input, node.spec
+    width = len(stream.schema)
+    own = frozenset(c for c in needed if c < width) | frozenset(spec.partition_by)
+    raw = isinstance(stream, algebra.Scan)
+    below, places = _narrow(stream, own if raw else _all(stream), shared)
+    bounds = spec.bounds
+    if bounds is not None:
+        kept = [i for i in range(len(bounds.names)) if width + i in needed]
+        places = places | {width + i: len(below.schema) + at for at, i in enumerate(kept)}
+        names = tuple(bounds.names[i] for i in kept)
+        bounds = replace(bounds, names=names) if names else None
+    keys = tuple(places[k] for k in spec.partition_by)
+    return algebra.Window(below, replace(spec, partition_by=keys, bounds=bounds)), places
 
 
 def _scan(node: algebra.Scan, needed: frozenset[int]) -> tuple[Node, Places]:

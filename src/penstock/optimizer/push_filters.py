@@ -3,8 +3,8 @@
 A condition commutes with everything that treats rows one by one, with bag operations, with a join's
 side, with group keys, and with a window by time.  Below a window by rows only a condition on its
 partition columns may go: others would change which rows are counted; the same with window
-functions.  Of an outer join, only the side whose rows are all kept may be restricted: the other one
-decides where nulls stand.
+functions.  A condition on the bounds of a window stays above it.  Of an outer join, only the side
+whose rows are all kept may be restricted: the other one decides where nulls stand.
 
 A condition that can fail, such as a division, must not meet rows that would not have reached it: it
 stays above what drops rows, and behind a condition that stays.
@@ -125,8 +125,11 @@ def _guarded(parts: list[Expr], movable: Callable[[Expr], bool]) -> tuple[list[E
 
 def _below_window(node: algebra.Window, parts: list[Expr], shared: frozenset[Node]) -> Node:
     rest: list[Expr] = []
-    if node.spec.by_time:
+    width = len(node.input.schema)
+    if node.spec.by_time and node.spec.bounds is None:
         mine = parts
+    elif node.spec.by_time:
+        mine, rest = _guarded(parts, lambda p: all(c < width for c in columns_of(p)))
     else:
         allowed = set(node.spec.partition_by)
         mine, rest = _guarded(parts, lambda p: bool(columns_of(p)) and columns_of(p) <= allowed)

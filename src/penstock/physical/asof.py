@@ -101,9 +101,11 @@ def lag(node: Node, at: Expr) -> int | None:
         case algebra.Scan(), expr.Column(index):
             columns = node.columns or tuple(range(len(node.schema)))
             return 0 if columns[index] == node.time else None
-        case algebra.Window(algebra.Scan() as scan, spec), expr.Column():
-            own = lag(scan, at)
+        case algebra.Window(algebra.Scan() as scan, spec), expr.Column(index):
+            own = lag(scan, at) if index < len(scan.schema) else None
             if own is None or spec.rows_slide is not None:
                 return None
+            if spec.hop is not None and spec.slide is not None:
+                return own + spec.slide + (0 if spec.bounds is None else spec.hop)
             return own + (spec.slide - 1 if spec.slide is not None else 0)
     return None

@@ -27,7 +27,8 @@ Births meet no deaths
    Equal rows then have equal ``t``, so they are born together at ``f(t)``, and each dies after its
    birth: at ``g(t) > f(t)``, because ghosts, with ``g(t) = f(t)``, are no rows.  A birth of ``v``
    is at ``f(t)`` and every death of ``v`` is later.  This holds for ``SLIDE`` too, where ``f(t)``
-   is a pulse.
+   is a pulse.  It does not hold for ``HOP`` with ``window_start`` or ``window_end``, whose rows are
+   cut at pulses: each is born several times.
 
 Without the time column two rows of ``[NOW]`` at 5 and 6 with equal values meet: the death of the
 first and the birth of the second are both at 6, and they cancel.
@@ -106,7 +107,8 @@ def _rows(node: Node) -> _Rows | None:
             plain = not any(isinstance(n, kinds) for n in algebra.walk(below))
             if rows is None or not plain or not spec.by_time:
                 return None
-            return _Rows(not spec.unbounded, rows.times, _births(spec))
+            cut = spec.bounds is not None and spec.hop != spec.slide
+            return _Rows(not spec.unbounded, rows.times, None if cut else _births(spec))
         case algebra.UnionAll(members):
             return _union([_rows(member) for member in members])
         case algebra.Join(left, right, kind="inner") if _is_timeless(right) and not _joins(left):

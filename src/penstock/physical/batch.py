@@ -133,12 +133,13 @@ def pack_streams(
     config: Settings,
     shards: int,
     routes: Mapping[int, Route] | None = None,
+    storage: Storage | None = None,
 ) -> Packed:
     """Pack the rows of streams; ``routes`` say where keys are split that are hot."""
     packed = Packed()
     for name, came in arrivals.items():
         rules, before = timeline.rules.get(name, TimeRules()), timeline.of(name)
-        packer = Packer(plan, name, came.time, rules, before, config, shards, routes)
+        packer = Packer(plan, name, came.time, rules, before, config, shards, routes, storage)
         late = []
         for partition, rows in came.parts:
             packer.appear(partition, int(partition) if partition.isdecimal() else None)
@@ -191,7 +192,7 @@ def run_batch(
 
     ``tables`` are the packed rows of static tables that queries need which begin with it.
     """
-    packed = pack_streams(plan, arrivals, timeline, config, len(states), routes)
+    packed = pack_streams(plan, arrivals, timeline, config, len(states), routes, storage)
     parcels = [*tables, *packed.parcels]
     reports = run_stages(plan, parcels, timeline, states, storage, config)
     return Outcome.of([*packed.reports, *reports], len(states)), packed.late

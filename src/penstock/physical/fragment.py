@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import DataError
-from penstock.model import INF, MIN_TIME, Batch, Heartbeat, Message
+from penstock.model import INF, MIN_TIME, Batch, Closed, Heartbeat, Message
 from penstock.operators.base import Context, Operator
 from penstock.operators.output import OutputOperator
 from penstock.physical.plan import PhysicalPlan
@@ -224,6 +224,11 @@ class Fragment:
             if columns is not None and isinstance(message, Batch):
                 picked = message.with_columns([message.columns[c] for c in columns])
                 queue.put(picked)
+            elif columns is not None and isinstance(message, Closed):
+                moved = message.moved({c: at for at, c in enumerate(columns)})
+                if moved is None:
+                    continue
+                queue.put(moved)
             else:
                 queue.put(message)
             if not self._waiting[at]:

@@ -12,7 +12,8 @@ the operator runs one stage later.
 
 Selections and projections over a source run where its rows are packed (stage -1).  A window by time
 over a source stays above the exchange, so that one channel serves every window over the same rows;
-selections and projections above it move below it, which changes nothing: it touches only times.
+selections and projections above it move below it, which changes nothing: it touches only times,
+unless it adds columns.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class Graph:
         With negative tuples an operator that decides when rows end is followed by their signs.
         """
         together = len(producers) > 1
+        producers = [self._settled(p, d) for p, d in zip(producers, demands, strict=True)]
         needed = [self.needs(p, d, together) for p, d in zip(producers, demands, strict=True)]
         stage = at_least
         for producer, exchange in zip(producers, needed, strict=True):
@@ -157,7 +159,10 @@ class Graph:
             return self.operator(spec, [producer], [demand], types, where, label, pattern)
         window = node.spec if isinstance(node.spec, TimeWindowSpec) else None
         below_window = window is not None and spec.rowwise
-        must_wait = window is not None and window.window.drops_rows and not spec.cannot_fail()
+        must_wait = window is not None and (
+            window.window.bounds is not None  # it adds columns
+            or (window.window.drops_rows and not spec.cannot_fail())
+        )
         if node.stage >= 0 or (below_window and must_wait):
             return self.operator(spec, [producer], [None], types, partitioning, label, pattern)
         if window is not None and below_window:  # it touches only times
@@ -177,6 +182,22 @@ class Graph:
                 pattern=pattern,
             )
         )
+
+    def _settled(self, producer: int, demand: Exchange | None) -> int:
+        """Put a window above an exchange of its own if its bounds decide about the next one."""
+        width = self.unbounded_width(producer)
+        if width is None or demand is None or demand in (SPREAD, SINGLE):
+            return producer
+        below = demand.kind == "hash" and all(key < width for key in demand.keys)
+        return producer if below else self._lifted(producer, None, 0)
+
+    def unbounded_width(self, producer: int) -> int | None:
+        """Return how many columns a window in the packing stage had without its bounds, if any."""
+        node = self.nodes[producer]
+        if node.stage >= 0 or not isinstance(node.spec, TimeWindowSpec):
+            return None
+        bounds = node.spec.window.bounds
+        return None if bounds is None else len(node.types) - len(bounds.names)
 
     def _lifted(self, producer: int, demand: Exchange | None, stage: int) -> int:
         """Put a window that is still in the packing stage above the exchange, into ``stage``."""
@@ -297,7 +318,14 @@ def all_columns(types: Sequence[pa.DataType]) -> Exchange:
 
 
 def relaxed(graph: Graph, producer: int, demand: Exchange) -> Exchange:
-    """An operator with one input may stay in one shard if its input is there already."""
+    """An operator with one input may stay in one shard if its input is there already.
+
+    The bounds of a window are made above the exchange: other keys decide, if there are any.
+    """
+    width = graph.unbounded_width(producer)
+    if width is not None and demand.kind == "hash":
+        own = tuple(key for key in demand.keys if key < width)
+        return ByKey(own) if own else demand
     return SINGLE if graph.nodes[producer].partitioning == SINGLE else demand
 
 

@@ -141,6 +141,8 @@ def join(
             for columns, side in zip(types, (left, right), strict=True)
         ]
     spec, label = _method(graph, node, left, types, coordinates, residual)
+    if extra and isinstance(spec, JoinSpec):
+        spec = replace(spec, numbers=tuple(extra))
     joined = graph.operator(
         spec,
         [left.at, right.at],

@@ -233,9 +233,10 @@ def _reach(window: WindowSpec) -> int | None:
         return 1
     if window.fixed is not None:
         return window.fixed
-    if window.range is None:
+    length = window.range if window.hop is None else window.hop
+    if length is None:
         return None
-    reach = window.range + (window.slide or 0)
+    reach = length + (window.slide or 0)
     return reach if reach < _FARTHEST else None
 
 

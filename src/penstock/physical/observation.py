@@ -187,6 +187,16 @@ def bytes_of(states: Iterable[Mapping[str, Any]]) -> int:
     return sum(run["place"].get("length", 0) for some in runs for run in some)
 
 
+@dataclass(frozen=True)
+class _Recent:
+    """A batch of which rates are taken: when it ended, how long it took, rows in and out."""
+
+    ended_at: float
+    seconds: float
+    came: int
+    left: Mapping[str, int]
+
+
 def _partition(found: Partition, rules: TimeRules) -> PartitionState:
     return PartitionState(
         found.accepted + found.late,
@@ -210,7 +220,7 @@ class Observer:
         self._rules = rules
         self._late = {name: told["late"] for name, told in manifest.progress.items()}
         self._fed: dict[str, dict[int, float]] = {}
-        self._recent: deque[tuple[float, int, dict[str, int]]] = deque(maxlen=_RECENT)
+        self._recent: deque[_Recent] = deque(maxlen=_RECENT)
         self.newest = Observation(manifest, streams=self._streams(manifest, {}))
 
     def observe(
@@ -223,7 +233,7 @@ class Observer:
         left: dict[str, int] = {}
         for result in manifest.results:
             left[result["query"]] = left.get(result["query"], 0) + result["rows"]
-        self._recent.append((time.monotonic(), came, left))
+        self._recent.append(_Recent(time.monotonic(), seconds, came, left))
         queries = before.rows_out.keys() | left.keys()
         totals = dict(before.totals)
         for digest, effort in outcome.efforts.items():
@@ -239,12 +249,12 @@ class Observer:
             totals,
             before.rows_in + came,
             {q: before.rows_out.get(q, 0) + left.get(q, 0) for q in queries},
-            self._rate([came for _, came, _ in self._recent]),
-            {q: self._rate([left.get(q, 0) for _, _, left in self._recent]) for q in queries},
+            self._rate(sum(recent.came for recent in self._recent)),
+            {q: self._rate(sum(r.left.get(q, 0) for r in self._recent)) for q in queries},
             tuple(self._hot_shards(plan, manifest.shards)),
             tuple(split_keys(plan, manifest.hot)),
             {**before.reached, **outcome.reached},
-            tuple(ended for ended, _, _ in self._recent),
+            tuple(recent.ended_at for recent in self._recent),
         )
         return self.newest
 
@@ -295,8 +305,8 @@ class Observer:
                 by = what.split(" ", 1)[1]
                 yield HotShard(node.digest, node.label, by, shard, most / total)
 
-    def _rate(self, counts: list[int]) -> float:
-        if len(counts) < 2:
-            return 0.0
-        span = self._recent[-1][0] - self._recent[0][0]
-        return sum(counts[1:]) / span if span > 0 else 0.0
+    def _rate(self, rows: int) -> float:
+        """Return rows per second from the beginning of the first recent batch to now."""
+        first, last = self._recent[0], self._recent[-1]
+        span = last.ended_at - first.ended_at + first.seconds
+        return rows / span if span > 0 else 0.0

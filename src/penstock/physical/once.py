@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import algebra
-from penstock.algebra import Aggregate, Node, Project, TableScan, TopK
+from penstock.algebra import Aggregate, Node, Project, SortKey, TableScan, TopK
 from penstock.expr.arrow import evaluate
-from penstock.expr.nodes import Column
+from penstock.expr.nodes import Column, columns_of
 from penstock.kernels.order import sort_indices
-from penstock.model import Batch, one_array
+from penstock.model import I64, Batch, one_array
 from penstock.optimizer import optimize
 from penstock.physical.batch import run_batch
 from penstock.physical.packing import TablePacker
@@ -60,16 +60,34 @@ def _ordered(node: Node) -> tuple[Node, TopK | None]:
 
 def _sorted(columns: tuple[pa.Array, ...], top: TopK) -> tuple[pa.Array, ...]:
     """Return the first rows in the order of a `TopK`; ties by all columns."""
-    rows = len(columns[0])
-    keys = [evaluate(key.expr, columns, rows) for key in top.order]
-    ties = len(columns)
-    order = sort_indices(
-        [*keys, *columns],
-        [*(key.descending for key in top.order), *([False] * ties)],
-        [*(key.nulls_first for key in top.order), *([True] * ties)],
-    )
-    first = pa.array(order[: top.limit])
+    first = pa.array(_order(columns, top.order)[: top.limit])
     return tuple(column.take(first) for column in columns)
+
+
+def _order(columns: tuple[pa.Array, ...], by: tuple[SortKey, ...]) -> I64:
+    rows, ties = len(columns[0]), len(columns)
+    keys = [evaluate(key.expr, columns, rows) for key in by]
+    return sort_indices(
+        [*keys, *columns],
+        [*(key.descending for key in by), *([False] * ties)],
+        [*(key.nulls_first for key in by), *([True] * ties)],
+    )
+
+
+def in_order(node: Node, rows: pa.Table) -> pa.Table:
+    """Return a snapshot of a plan in an order that stays: that of its ORDER BY, then by columns.
+
+    An ORDER BY whose columns the answer does not show is not known to it.
+    """
+    width = len(node.schema)
+    if not width or rows.num_rows < 2:
+        return rows
+    _, top = _ordered(node)
+    by = () if top is None else top.order
+    if any(at >= width for key in by for at in columns_of(key.expr)):
+        by = ()
+    columns = tuple(one_array(column) for column in rows.columns[:width])
+    return rows.take(pa.array(_order(columns, by)))
 
 
 def _answer(node: Node, tables: Tables, config: Settings) -> tuple[pa.Array, ...]:

@@ -15,8 +15,19 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DataError
-from penstock.expr.arrow import evaluate, evaluate_mask
-from penstock.model import I64, INF, MIN_TIME, Batch, Mask, Message, one_array, to_numpy
+from penstock.expr.arrow import evaluate_mask
+from penstock.model import (
+    I64,
+    INF,
+    MIN_TIME,
+    Batch,
+    Closed,
+    Mask,
+    Message,
+    one_array,
+    to_numpy,
+)
+from penstock.physical.closing import Closings, punctuated
 from penstock.physical.fragment import Fragment
 from penstock.physical.key_loads import Sample
 from penstock.physical.parcels import Parcel
@@ -31,7 +42,7 @@ from penstock.physical.progress import (
 from penstock.physical.reports import announce
 from penstock.physical.sending import rows_sent
 from penstock.physical.split_routes import Route
-from penstock.runs.state import MemoryStorage
+from penstock.runs.state import MemoryStorage, Storage
 from penstock.settings import Settings
 from penstock.timing import TimeRules
 
@@ -40,7 +51,7 @@ class Packer:
     """Packs rows of one stream in one batch, those of one or more of its source partitions.
 
     ``progress`` is how far the stream was before the batch.  ``routes`` say where keys of joins
-    that are hot are split, by channel.
+    that are hot are split, by channel.  ``storage`` has the parts of the stream that are closed.
     """
 
     def __init__(
@@ -53,8 +64,14 @@ class Packer:
         config: Settings,
         shards: int,
         routes: Mapping[int, Route] | None = None,
+        storage: Storage | None = None,
     ) -> None:
         self.plan = plan
+        closing = rules.closing
+        self._closings = None
+        if closing is not None:
+            self._closings = Closings(closing, progress, storage or MemoryStorage())
+        self._closed: list[dict[str, Any]] = []
         self.partitions: dict[str, Partition] = {}
         self._before = progress
         self._ended: set[str] = set()
@@ -97,7 +114,13 @@ class Packer:
         time = to_numpy(one_array(table.column(self._time)).cast(pa.int64()))
         if position is None:
             position = np.arange(found.position, found.position + rows, dtype=np.int64)
-        late, found = found.judged(time, self._rules, self._promised(table, time))
+        promised = closed = None
+        if self._rules.punctuations:
+            columns = [one_array(c) for c in table.columns]
+            promised = self._promised(columns, time)
+            if self._closings is not None:
+                closed = self._closings.judge(partition, columns, time)
+        late, found = found.judged(time, self._rules, promised, closed)
         self.partitions[partition] = replace(found, position=int(position[-1]) + 1)
         seq = position + (found.number % (1 << NUMBER_BITS) << POSITION_BITS)
         late_table = table.filter(pa.array(late)) if late.any() else table.slice(0, 0)
@@ -120,25 +143,23 @@ class Packer:
     def finish(self, final: bool) -> None:
         """End the batch: tell every shard how far it came; ``final``: nothing follows."""
         self._final = final
+        if self._closings is not None:
+            self._closed = [vars(run) for run in self._closings.write().values()]
         if self.plan.stages:  # otherwise nobody is there to be told
-            self._parcels += announce(self._reported(whole=False), self._shards)
+            self._parcels += announce(self._reported(), self._shards)
 
-    def _reported(self, whole: bool) -> dict[str, Any]:
-        return reported(self._name, self.partitions, self._ended, self._final, whole)
+    def _reported(self) -> dict[str, Any]:
+        told = reported(self._name, self.partitions, self._ended, self._final)
+        return told | {"closed": self._closed} if self._closed else told
 
-    def _promised(self, table: pa.Table, time: I64) -> I64 | None:
+    def _promised(self, columns: Sequence[pa.Array], time: I64) -> I64 | None:
         """Return the heartbeats that punctuations among the rows give; None: there are none."""
-        if not self._rules.punctuations:
-            return None
-        found = np.full(table.num_rows, MIN_TIME)
-        columns = [one_array(c) for c in table.columns]
+        found = None
         for punctuation in self._rules.punctuations:
-            says = evaluate_mask(punctuation.condition, columns, table.num_rows)
-            said = time
-            if punctuation.time is not None:
-                told = evaluate(punctuation.time, columns, table.num_rows)
-                said = to_numpy(one_array(told).cast(pa.int64()).fill_null(MIN_TIME))
-            found = np.where(says, np.maximum(found, np.minimum(said, INF - 1)), found)
+            if not punctuation.on:
+                says = evaluate_mask(punctuation.condition, columns, len(time))
+                said = np.where(says, punctuated(punctuation, columns, time), MIN_TIME)
+                found = said if found is None else np.maximum(found, said)
         return found
 
     def parcels(self) -> Iterator[Parcel]:
@@ -154,7 +175,7 @@ class Packer:
         """
         return {
             "kind": "source",
-            **self._reported(whole=True),
+            **self._reported(),
             "counted": {channel: s.describe() for channel, s in self._samples.items()},
             "efforts": self._fragment.efforts(),
         }
@@ -229,6 +250,26 @@ class TablePacker:
         assert isinstance(message, Batch)
         numbered = channel in self._with_seq
         self._parcels.extend(rows_sent(self.plan, channel, message, self._shards, numbered))
+
+
+def closed_parts(
+    plan: PhysicalPlan, stream: str, closed: Closed, config: Settings
+) -> list[tuple[int, Closed]]:
+    """Return by channel what is known of closed parts of a stream behind the packing stage."""
+    found: list[tuple[int, Closed]] = []
+
+    def send(channel: int, message: Message) -> None:
+        if isinstance(message, Closed):
+            found.append((channel, message))
+
+    sources = plan.sources("stream", stream)
+    fragment = _stage_minus_one(plan, sources, config, send)
+    for at in sources:
+        moved = closed.moved({c: i for i, c in enumerate(_source(plan, at).columns)})
+        if moved is not None:
+            fragment.emit(at, moved)
+    fragment.run()
+    return found
 
 
 def columns_read(plan: PhysicalPlan, source: int) -> frozenset[int]:

@@ -43,7 +43,7 @@ class Parcel:
     blob: bytes | pa.Buffer
 
 
-def encode(message: Message, with_seq: bool = True) -> tuple[int, Any]:
+def encode(message: Batch | Ends | Heartbeat, with_seq: bool = True) -> tuple[int, Any]:
     """Return the kind and the blob of a message."""
     if isinstance(message, Heartbeat):
         return BEAT, int(message.time).to_bytes(8, "little", signed=True)

@@ -14,7 +14,8 @@ from typing import Any
 
 from penstock import algebra
 from penstock.algebra import Node
-from penstock.cql.render import in_timestamps, window_text
+from penstock.cql.render import bounds_text, in_timestamps, window_text
+from penstock.errors import NotSupportedError
 from penstock.expr import nodes as expr
 from penstock.operators.aggregate import AggregateSpec
 from penstock.operators.distinct import DistinctSpec
@@ -39,6 +40,10 @@ from penstock.physical.over import over
 from penstock.physical.plan import Answer, PhysicalPlan
 from penstock.physical.window_distribution import wanted
 from penstock.settings import Settings
+from penstock.windows import WindowSpec
+
+MOST_WINDOWS = 100_000
+"""How many windows that show their bounds a row may be in."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,7 @@ def _(node: algebra.Window, planner: Planner) -> int:
     types = node.schema.types
     label = f"Window {_window_text(node)}"
     pattern = algebra.update_pattern(node)
+    _check_windows(node.spec)
     if node.spec.by_time:
         have = planner.nodes[below].partitioning
         return planner.stateless(
@@ -178,7 +184,7 @@ def _(node: algebra.Window, planner: Planner) -> int:
     demand = relaxed(planner, below, ByKey(keys) if keys else SINGLE)
     kind = SessionWindowSpec if node.spec.session is not None else RowWindowSpec
     where = after(planner, below, demand)
-    spec = kind(types, node.spec)
+    spec = kind(stream.schema.types, node.spec)
     return planner.operator(spec, [below], [demand], types, where, label, pattern)
 
 
@@ -324,7 +330,7 @@ def _(node: algebra.ToStream, planner: Planner) -> int:
     alone = node.kind == "rstream" and not (node.pulses and algebra.is_mortal(node.input))
     demand = SINGLE if alone else relaxed(planner, below, all_columns(types))
     return planner.operator(
-        ToStreamSpec(types, node.kind, node.pulses),
+        ToStreamSpec(types, node.kind, node.pulses, node.to_the_end),
         [below],
         [demand],
         types,
@@ -351,4 +357,18 @@ def self_sliding(node: Node) -> bool:
 
 def _window_text(node: algebra.Window) -> str:
     names = [f"#{i}" for i in range(len(node.schema))]
-    return window_text(node.spec, names, in_timestamps(node))
+    return window_text(node.spec, names, in_timestamps(node)) + bounds_text(node.spec)
+
+
+def _check_windows(spec: WindowSpec) -> None:
+    """Refuse bounds of so many windows that no row or group could be shown in all of them."""
+    slide = spec.slide if spec.hop is not None else spec.range
+    if spec.bounds is None or slide is None or not spec.bounds.length:
+        return
+    count = -(-spec.bounds.length // slide)
+    if count > MOST_WINDOWS:
+        raise NotSupportedError(
+            f"window_start and window_end can be shown where a row is in at most {MOST_WINDOWS} "
+            f"windows, but this HOP puts it into {count}; use a longer SLIDE, or leave the two "
+            f"columns out"
+        )

@@ -7,6 +7,8 @@ The law is section *When is an answer final* of docs/semantics.md.
   below the heartbeat that its partition had before it; other partitions never make it late.
 * The heartbeat of a stream is the least of its partitions.  A partition that has ended no longer
   counts, nor does one that is idle: silent for as long as its stream declares.
+* Where a stream declares how many partitions it has, those that were not heard yet count, with no
+  heartbeat at all, until they are idle.
 * A heartbeat that was given is never taken back.  A partition that appears, or wakes, begins with
   the heartbeat of its stream.
 * An idle stream is passed over by the streams that meet it in some query: it has their heartbeat.
@@ -55,57 +57,49 @@ class Partition:
         """Return the slack that holds now; None: nothing is known of the disorder yet."""
         if rules.keeping is None:
             return rules.slack
-        return None if self.disorder is None else self.disorder.slack
+        return None if self.disorder is None else self.disorder.slack(rules.keeping)
 
     def heartbeat(self, rules: TimeRules) -> int:
         """Return the time below which nothing of the partition comes any more."""
         return max(self.floor, _less(self.max_time, self.slack(rules)))
 
     def judged(
-        self, time: I64, rules: TimeRules, promised: I64 | None = None
+        self,
+        time: I64,
+        rules: TimeRules,
+        promised: I64 | None = None,
+        closed: Mask | None = None,
     ) -> tuple[Mask, Partition]:
         """Say which of some rows, in order of arrival, are late; return the partition after them.
 
-        ``promised`` are heartbeats that hold after each row: what punctuations say.
+        ``promised`` are heartbeats that hold after each row: what punctuations say.  ``closed`` are
+        rows of parts that were closed before them: late as well.
         """
-        late = np.zeros(len(time), np.bool_)
-        found, first = self, 0
-        while first < len(time):
-            last = len(time)
-            if rules.keeping is not None:
-                found = replace(found, disorder=found.disorder or Disorder())
-                assert found.disorder is not None
-                last = min(last, first + found.disorder.until_change)
-            said = None if promised is None else promised[first:last]
-            late[first:last], found = found._judged(time[first:last], rules, said)
-            first = last
-        return late, found
-
-    def _judged(self, time: I64, rules: TimeRules, promised: I64 | None) -> tuple[Mask, Partition]:
-        """As `judged`, for rows during which the slack does not change."""
         before = np.empty(len(time), np.int64)
         before[0] = self.max_time
         before[1:] = np.maximum(np.maximum.accumulate(time[:-1]), self.max_time)
-        slack, floor = self.slack(rules), self.floor
-        bound = np.full(len(time), floor)
-        if slack is not None:
-            known = before > MIN_TIME + slack
-            bound = np.maximum(bound, np.where(known, before - slack, MIN_TIME))
+        floor, disorder = self.floor, self.disorder
+        if rules.keeping is None:
+            known = before > MIN_TIME + rules.slack
+            bound = np.where(known, before - rules.slack, MIN_TIME)
+        else:
+            delay = np.where(before == MIN_TIME, 0, np.maximum(before, time) - time)
+            slack, disorder = (disorder or Disorder()).follow(delay, rules.keeping)
+            known = (slack >= 0) & (before > MIN_TIME + slack)
+            bound = np.maximum.accumulate(np.where(known, before - slack, MIN_TIME))
+            floor = max(floor, int(bound[-1]))  # a slack that grows takes nothing back
+        bound = np.maximum(bound, self.floor)
         if promised is not None:
             said = np.maximum.accumulate(promised)
             bound[1:] = np.maximum(bound[1:], said[:-1])
             floor = max(floor, int(said[-1]))
         late = time < bound
-        max_time = int(max(before[-1], time[-1]))
-        disorder = self.disorder
-        if rules.keeping is not None and disorder is not None:
-            floor = max(floor, _less(max_time, slack))  # a slack that grows takes nothing back
-            delay = np.where(before == MIN_TIME, 0, np.maximum(before, time) - time)
-            disorder = disorder.after(np.maximum(delay, 0), rules.keeping)
+        if closed is not None:
+            late |= closed
         behind = int(late.sum())
         return late, replace(
             self,
-            max_time=max_time,
+            max_time=int(max(before[-1], time[-1])),
             floor=floor,
             accepted=self.accepted + len(time) - behind,
             late=self.late + behind,
@@ -117,17 +111,9 @@ class Partition:
         closed = self.max_time + 1 if MIN_TIME < self.max_time < INF else MIN_TIME
         return replace(self, floor=max(self.floor, closed), idle=True)
 
-    def describe(self, whole: bool = True) -> dict[str, Any]:
-        """Return it as JSON; not ``whole``: only what heartbeats depend on."""
-        found = dict(vars(self))
-        found["disorder"] = None
-        if self.disorder is not None:
-            found["disorder"] = (
-                self.disorder.describe()
-                if whole
-                else {"rows": self.disorder.rows, "slack": self.disorder.slack, "delays": []}
-            )
-        return found
+    def describe(self) -> dict[str, Any]:
+        disorder = None if self.disorder is None else self.disorder.describe()
+        return {**vars(self), "disorder": disorder}
 
     @staticmethod
     def of(described: Mapping[str, Any]) -> Partition:
@@ -143,11 +129,27 @@ def _less(time: int, slack: int | None) -> int:
 
 
 @dataclass(frozen=True)
+class ClosedRun:
+    """Parts that a source partition has closed, or, None, the whole stream: where they lie.
+
+    ``until`` is when the last of their promises ends (`penstock.physical.closing`).
+    """
+
+    partition: str | None
+    place: Mapping[str, Any]
+    rows: int
+    until: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far a stream has come: kept in the manifest.
 
-    ``partitions`` are those that have not ended.  ``floor`` is the heartbeat that was given.
-    Counts and ``max_time`` are those of all partitions, also of those that have ended.
+    ``partitions`` are those that have not ended, of the ``appeared`` that ever were.  ``floor`` is
+    the heartbeat that was given, ``numbers`` the next number of a partition.  Counts and
+    ``max_time`` are those of all partitions, also of those that have ended.  ``absent``: some that
+    are declared were never heard; ``absent_idle``: these are passed over.  ``closed`` are parts of
+    which nothing more comes.
     """
 
     partitions: Mapping[str, Partition] = field(default_factory=dict)
@@ -159,6 +161,10 @@ class Progress:
     late: int = 0
     rejected: int = 0
     numbers: int = 0
+    appeared: int = 0
+    absent: bool = False
+    absent_idle: bool = False
+    closed: tuple[ClosedRun, ...] = ()
 
     @property
     def heartbeat(self) -> int:
@@ -166,9 +172,18 @@ class Progress:
         return INF if self.final else self.floor
 
     @property
+    def busy(self) -> frozenset[str]:
+        """The partitions that have neither ended nor are idle."""
+        return frozenset(name for name, part in self.partitions.items() if not part.idle)
+
+    @property
     def rows(self) -> int:
         """All rows that ever came."""
         return self.accepted + self.late + self.rejected
+
+    def is_absent(self, rules: TimeRules) -> bool:
+        """Whether some partition that is declared was never heard."""
+        return self.appeared < (rules.partitions or 0)
 
     def partition(self, name: str, number: int | None = None) -> Partition:
         """Return a partition as rows of it find it: one that appears or wakes begins at the floor.
@@ -182,14 +197,15 @@ class Progress:
 
     def describe(self) -> dict[str, Any]:
         parts = {name: part.describe() for name, part in self.partitions.items()}
-        return {**vars(self), "partitions": parts}
+        return {**vars(self), "partitions": parts, "closed": [vars(run) for run in self.closed]}
 
     @staticmethod
     def of(described: Mapping[str, Any] | None) -> Progress:
         if described is None:
             return Progress()
         parts = {name: Partition.of(told) for name, told in described["partitions"].items()}
-        return Progress(**{**described, "partitions": parts})
+        closed = tuple(ClosedRun(**run) for run in described.get("closed", ()))
+        return Progress(**{**described, "partitions": parts, "closed": closed})
 
 
 @dataclass(frozen=True)
@@ -247,12 +263,11 @@ def reported(
     partitions: Mapping[str, Partition],
     ended: Iterable[str] = (),
     final: bool = False,
-    whole: bool = True,
 ) -> dict[str, Any]:
     """Return what packing reports of a stream's partitions that brought something."""
     return {
         "stream": stream,
-        "partitions": {name: part.describe(whole) for name, part in partitions.items()},
+        "partitions": {name: part.describe() for name, part in partitions.items()},
         "ended": sorted(ended),
         "final": final,
     }
@@ -283,16 +298,26 @@ def _advanced(
         accepted += part.accepted - was.accepted
         late += part.late - was.late
     floor = max(before.floor, decision.floors.get(None, MIN_TIME))
+    appeared = before.appeared + sum(name not in before.partitions for name in fresh)
+    absent_idle = before.absent_idle or None in decision.idle
+    absent = appeared < (rules.partitions or 0) and not absent_idle
+    if not absent:
+        floor = max(floor, _heartbeat(live, gone, rules))
+    said = (ClosedRun(**run) for report in reports for run in report.get("closed", ()))
     return Progress(
         live,
         max(largest),
-        max(floor, _heartbeat(live, gone, rules)),
+        floor,
         before.final or any(report["final"] for report in reports),
         _is_idle(before, live, bool(fresh), decision),
         before.accepted + accepted,
         before.late + late,
         before.rejected + sum(report.get("rejected", 0) for report in reports),
         max(before.numbers, 1 + max((part.number for part in fresh.values()), default=-1)),
+        appeared,
+        absent,
+        absent_idle,
+        tuple(run for run in (*before.closed, *said) if run.partition not in ended),
     )
 
 
@@ -334,3 +359,30 @@ def _pass_over(progress: dict[str, Progress], group: frozenset[str]) -> None:
         return
     for name in idle:
         progress[name] = replace(open_[name], floor=max(open_[name].floor, target))
+
+
+def ahead(
+    progress: Mapping[str, Progress],
+    rules: Mapping[str, TimeRules],
+    groups: Iterable[frozenset[str]],
+) -> dict[str, str]:
+    """Return the streams that are further ahead of another than their STEP, and of which one.
+
+    A stream that has ended or is idle holds nobody; one that was never heard holds everybody who
+    was.
+    """
+    found = {}
+    for group in groups:
+        for name in sorted(group):
+            step, mine = rules.get(name, TimeRules()).step, progress.get(name, Progress())
+            if step is None or mine.max_time == MIN_TIME:
+                continue
+            others = {
+                other: known.floor
+                for other in sorted(group - {name})
+                if not (known := progress.get(other, Progress())).final and not known.idle
+            }
+            slowest = min(others, key=lambda other: others[other], default=None)
+            if slowest is not None and mine.max_time - step > others[slowest]:
+                found[name] = slowest
+    return found

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.errors import InternalError
-from penstock.model import MIN_TIME, Batch, Ends, Heartbeat, Message
+from penstock.model import MIN_TIME, Batch, Closed, Ends, Heartbeat, Message, Settled
 from penstock.physical.parcels import Parcel, encode
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.split_routes import Route
@@ -78,6 +78,8 @@ class Sender:
 
     def send(self, channel: int, message: Message) -> Iterable[Parcel]:
         """Return the parcels of rows; ends and heartbeats are kept until all rows are sent."""
+        if isinstance(message, Closed | Settled):
+            return ()  # what one shard promises, others need not keep
         if isinstance(message, Heartbeat):
             self._beats[channel] = message.time
         elif isinstance(message, Ends):

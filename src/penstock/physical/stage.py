@@ -7,16 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.errors import InternalError
-from penstock.model import INF, MIN_TIME, Batch, Heartbeat, Message
+from penstock.model import INF, MIN_TIME, Batch, Closed, Heartbeat, Message
 from penstock.operators.output import OutputOperator
+from penstock.physical.closing import newly_closed
 from penstock.physical.fragment import Fragment
+from penstock.physical.packing import closed_parts
 from penstock.physical.parcels import BEAT, SOURCE, Parcel, decode
 from penstock.physical.plan import Answer, PhysicalPlan
-from penstock.physical.progress import Timeline
+from penstock.physical.progress import Progress, Timeline
 from penstock.physical.reports import read_report, report
 from penstock.physical.sending import Sender
 from penstock.runs.state import Storage
 from penstock.settings import Settings
+from penstock.timing import TimeRules
 
 
 def run_stage(
@@ -96,6 +99,8 @@ def run_stage(
     for channel, message in rows:
         fragment.feed(channel, message)
     rows.clear()
+    for channel, closed in _closed_now(plan, stage, timeline, progress, storage, config):
+        fragment.feed(channel, closed)
     for number, target in enumerate(plan.channels):
         if target.stage == stage:
             beat = _beat(plan, number, heard.get(number, []), shards, current)
@@ -118,6 +123,32 @@ def run_stage(
             "beats": sender.beats(),
         }
     )
+
+
+def _closed_now(
+    plan: PhysicalPlan,
+    stage: int,
+    timeline: Timeline,
+    progress: Mapping[str, Progress],
+    storage: Storage,
+    config: Settings,
+) -> Iterator[tuple[int, Closed]]:
+    """Yield what this batch has closed of streams, by channel of a stage.
+
+    With negative tuples nobody makes use of it.
+    """
+    if config.lifetime == "negative":
+        return
+    for name, after in progress.items():
+        rule = timeline.rules.get(name, TimeRules()).closing
+        if rule is None or not after.closed:
+            continue
+        new = newly_closed(timeline.of(name), after, storage)
+        if new is not None:
+            closed = Closed(rule.on, new.keys.high, new.keys.low, new.until)
+            for channel, told in closed_parts(plan, name, closed, config):
+                if plan.channels[channel].stage == stage:
+                    yield channel, told
 
 
 def _result(answer: Answer, batch: Batch, storage: Storage) -> dict[str, Any]:

@@ -104,7 +104,10 @@ class TimeKeeper:
         """Yield the partitions that have been silent for longer than their stream declares."""
         if rules.idle_after is None or progress.final:
             return
-        for name in progress.partitions or (None,):
+        names: list[str | None] = list(progress.partitions)
+        if not names or (progress.is_absent(rules) and not progress.absent_idle):
+            names.append(None)
+        for name in names:
             if self.silence(stream, name) >= rules.idle_after:
                 yield name
 
@@ -132,5 +135,5 @@ class TimeKeeper:
 
 def _is_idle(progress: Progress, partition: str | None) -> bool:
     if partition is None:
-        return progress.idle
+        return progress.absent_idle
     return progress.partitions.get(partition, Partition()).idle

@@ -31,8 +31,9 @@ def _followed(node: Node, keys: tuple[Expr, ...]) -> tuple[Node, tuple[int, ...]
     if not columns or len(columns) < len(keys):
         return None
     match node:
-        case algebra.Window(_, spec) if spec.by_time:
-            return node, tuple(columns)
+        case algebra.Window(below, spec) if spec.by_time:
+            own = tuple(c for c in columns if c < len(below.schema))
+            return (node, own) if own else None
         case algebra.Filter():
             return _followed(node.input, keys)
         case algebra.Project():

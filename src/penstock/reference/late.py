@@ -1,17 +1,19 @@
 """Which rows are late, by definition: the oracle of section 5 of the semantics, row by row.
 
 Each source partition has a heartbeat.  A row below the heartbeat that its partition had before it
-is late.  The heartbeat of a stream is the least of its partitions that are not idle.
+is late, and so is one of a part that was closed before it.  The heartbeat of a stream is the least
+of its partitions that are not idle.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.reference.expressions import evaluate
-from penstock.timing import TimeRules
+from penstock.timing import Punctuation, TimeRules
 
 BEGINNING = -(2**63)
 """Before all time: nothing is promised."""
@@ -28,8 +30,8 @@ class Source:
     idle: bool = False
     delays: list[int] = field(default_factory=list)
     slack: int | None = None
-    weights: dict[int, float] = field(default_factory=dict)
-    counted: int = 0
+    closed: dict[Row, int] = field(default_factory=dict)
+    kept: list[tuple[Row, int]] = field(default_factory=list)
 
     def heartbeat(self) -> int:
         """Return the time below which its rows are late."""
@@ -38,47 +40,18 @@ class Source:
         return max(self.promised, self.newest - self.slack)
 
     def measure(self, time: int, keeping: float) -> None:
-        """Follow the disorder: the slack changes behind rows 16, 32, .. 1024, and every 1024."""
-        behind = 0 if self.newest == BEGINNING else max(self.newest - time, 0)
-        self.delays.append(_edge(behind))
+        """Follow the disorder: the slack is the largest delay of the last p / (1 - p) rows.
+
+        These are the block under way and the 16 before it, counted from the first row.
+        """
+        self.promised = self.heartbeat()  # a slack that grows takes nothing back
+        self.delays.append(0 if self.newest == BEGINNING else max(self.newest - time, 0))
         rows = len(self.delays)
-        doubling = rows <= 1024 and rows >= 16 and rows & (rows - 1) == 0
-        if not doubling and rows % 1024:
-            return
-        self.promised = max(self.promised, self._before(time))
-        remains = min(max(1.0 - 1024 * (1.0 - keeping) / 50.0, 0.5), 0.999)
-        self.weights = {delay: weight * remains for delay, weight in self.weights.items()}
-        for delay in self.delays[self.counted :]:
-            self.weights[delay] = self.weights.get(delay, 0.0) + 1
-        self.counted = rows
-        self.slack = _quantile(self.weights, keeping)
-
-    def _before(self, time: int) -> int:
-        """Return the heartbeat with the slack that is about to change."""
-        newest = max(self.newest, time)
-        return BEGINNING if self.slack is None else newest - self.slack
-
-
-def _edge(delay: int) -> int:
-    """Return the largest delay that is counted like this one: an eighth of a power of two."""
-    if delay < 16:
-        return delay
-    step = 1 << (delay.bit_length() - 4)
-    return delay // step * step + step - 1
-
-
-def _quantile(weights: Mapping[int, float], keeping: float) -> int:
-    beyond = (1.0 - keeping) * sum(weights.values())
-    if beyond < 1.0:
-        return 2 * max(weights)
-    above = 0.0
-    best = max(weights)
-    for delay in sorted(weights, reverse=True):
-        if above > beyond:
-            break
-        best = delay
-        above += weights[delay]
-    return best
+        wanted = max(16, math.ceil(keeping / (1.0 - keeping) - 1e-6))
+        block = max(1, wanted // 16)
+        recent = self.delays[max(0, rows // block - 16) * block :]
+        if rows >= 16:
+            self.slack = max(recent) * (1 if rows >= wanted else 2)
 
 
 @dataclass
@@ -91,6 +64,7 @@ class Stream:
     given: int = BEGINNING
     ended: bool = False
     silent: bool = False
+    closed: dict[Row, int] = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:
@@ -103,7 +77,25 @@ class Stream:
         busy = [s.heartbeat() for s in self.sources.values() if not s.idle]
         idle = [s.heartbeat() for s in self.sources.values() if s.idle]
         found = min(busy) if busy else max(idle, default=BEGINNING)
-        self.given = max(self.given, found)
+        if len(self.sources) >= (self.rules.partitions or 0) or self.silent:
+            self.given = max(self.given, found)
+            self._close()
+
+    def _close(self) -> None:
+        """Close the parts that all partitions which are not idle have closed."""
+        saying = [s.closed for s in self.sources.values() if not s.idle]
+        for part in set.intersection(*map(set, saying)) if saying else ():
+            until = min(closed[part] for closed in saying)
+            self.closed[part] = max(self.closed.get(part, BEGINNING), until)
+
+    def broken(self, source: Source, row: Row, time: int) -> bool:
+        """Whether a row is of a part that its partition, or the stream before, has closed."""
+        part = self.part(row)
+        return any(time < closed.get(part, BEGINNING) for closed in (source.closed, self.closed))
+
+    def part(self, row: Row) -> Row:
+        """Return the values of a row in the columns of the punctuation that closes parts."""
+        return tuple(row[c] for each in self.rules.punctuations for c in each.on)
 
 
 class Judge:
@@ -111,13 +103,24 @@ class Judge:
 
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
-        self.kept: dict[str, list[tuple[Row, int]]] = {}
         self.late: dict[str, list[Row]] = {}
 
     def declare(self, name: str, rules: TimeRules, time: int) -> None:
         """Make a stream known; ``time`` is its time column."""
         self.streams[name] = Stream(rules, time)
-        self.kept[name], self.late[name] = [], []
+        self.late[name] = []
+
+    @property
+    def kept(self) -> dict[str, list[tuple[Row, int]]]:
+        """The rows in time in order of their arrival numbers: partition, then place in it."""
+        return {
+            name: [
+                kept
+                for _, source in sorted(stream.sources.items(), key=lambda s: int(s[0] or 0))
+                for kept in source.kept
+            ]
+            for name, stream in self.streams.items()
+        }
 
     def feed(self, name: str, partition: str, rows: Iterable[Row]) -> None:
         """Let rows of a partition come, one after another."""
@@ -130,20 +133,29 @@ class Judge:
             source.idle = False
             source.promised = max(source.promised, stream.given)
             time = row[stream.time]
-            if time < source.heartbeat():
+            if time < source.heartbeat() or stream.broken(source, row, time):
                 self.late[name].append(row)
             else:
-                self.kept[name].append((row, time))
+                source.kept.append((row, time))
             if rules.keeping is not None:
                 source.measure(time, rules.keeping)
             source.newest = max(source.newest, time)
             for punctuation in rules.punctuations:
                 if evaluate(punctuation.condition, row):
-                    said = time
-                    if punctuation.time is not None:
-                        said = evaluate(punctuation.time, row)
-                    if said is not None:
-                        source.promised = max(source.promised, min(said, 2**63 - 2))
+                    self._promise(stream, source, punctuation, row)
+
+    def _promise(self, stream: Stream, source: Source, said: Punctuation, row: Row) -> None:
+        """Take what a row promises."""
+        time = row[stream.time] if said.time is None else evaluate(said.time, row)
+        if time is None:
+            return
+        time = min(time, 2**63 - 2)
+        if not said.on:
+            source.promised = max(source.promised, time)
+            return
+        until = 2**63 - 1 if said.lasts is None else min(time + said.lasts, 2**63 - 1)
+        part = stream.part(row)
+        source.closed[part] = max(source.closed.get(part, BEGINNING), until)
 
     def decide(
         self,

@@ -274,17 +274,37 @@ def _window_of_group(group: list[Element], spec: WindowSpec) -> Iterable[Interva
             lives.append((time, _session_end(group, number, spec.session)))
         start = max(s for s, _ in lives)
         end = min(e for _, e in lives)
-        if start < end:
+        if start < end and spec.bounds is None:
             yield values, start, end
+        elif start < end:
+            yield from _with_bounds(values, (start, end), _session_start(group, number, spec), spec)
+
+
+def _with_bounds(
+    values: Values, life: tuple[int, int], first: int | None, spec: WindowSpec
+) -> Iterable[Interval]:
+    """Give a row the bounds of the windows that it is in, one after the other.
+
+    At an instant from one pulse to the next, the window is the one that ends at the first of them.
+    """
+    bounds, (start, end) = spec.bounds, life
+    assert bounds is not None
+    slide = spec.slide if spec.hop is not None and spec.slide is not None else end - start
+    for pulse in range(start, end, slide):
+        began = max(pulse - bounds.length, MIN_TIME) if first is None else first
+        shown = {"window_start": began, "window_end": pulse}
+        yield values + tuple(shown[n] for n in bounds.names), pulse, min(pulse + slide, end)
 
 
 def _by_time(time: int, spec: WindowSpec) -> tuple[int, int]:
     """Return the validity that the element's time alone gives it."""
-    origin = spec.origin or 0
+    origin = (spec.origin or 0) + (spec.offset or 0)
     start, end = time, INF
     if spec.range is not None and spec.range != INF:
         end = time + spec.range
-    if spec.slide is not None:
+    if spec.hop is not None and spec.slide is not None:
+        start, end = (_up(t + 1, spec.slide, origin) for t in (time, time + spec.hop))
+    elif spec.slide is not None:
         start = _up(start, spec.slide, origin)
         end = end if end == INF else _up(end, spec.slide, origin)
     if spec.now:
@@ -302,6 +322,18 @@ def _by_rows(group: list[Element], number: int, rows: int, slide: int) -> tuple[
         return next((t for n, (_, t) in numbered if n % slide == 0 and n >= least), INF)
 
     return refresh(number), refresh(number + rows)
+
+
+def _session_start(group: list[Element], number: int, spec: WindowSpec) -> int | None:
+    """Return the first time of an element's session, None if the window is not by sessions."""
+    if spec.session is None:
+        return None
+    first = group[number - 1][1]
+    for _, time in reversed(group[: number - 1]):
+        if first - time >= spec.session:
+            break
+        first = time
+    return first
 
 
 def _session_end(group: list[Element], number: int, gap: int) -> int:

@@ -200,6 +200,28 @@ class Lifetimes:
             end = end[over]
         return over, end
 
+    def release(self, holder: I64) -> Batch:
+        """Give away the rows of holders, sorted, that are never told: with their own ends."""
+        gone = [Batch.empty(self._types)]
+        last_end = np.full(len(holder), -INF, np.int64)
+        hits = 0
+        for piece in self._by_holder.pieces:
+            owner, rows = _rows_of(piece, holder)
+            known = self._told.lack(rows.holder)
+            owner, rows = owner[known], rows.take(known)
+            finite = rows.end < INF
+            np.maximum.at(last_end, owner[finite], rows.end[finite])
+            np.maximum.at(last_end, owner, -INF + 1)
+            hits += len(owner)
+            alive = rows.take(rows.end >= self._until)
+            none = np.zeros(len(alive), np.int64)
+            gone.append(Batch(alive.columns, alive.start, alive.end, none))
+        if hits:
+            known = last_end > -INF
+            self._told.add(holder[known], last_end[known])
+            self._add_dead(hits)
+        return Batch.concat(gone)
+
     def live(self) -> Batch:
         """Return every row that is alive after the last turn, in no order."""
         parts = [Batch.empty(self._types)]
@@ -326,13 +348,9 @@ class Lifetimes:
         last_end = np.full(len(ends), -INF, np.int64)
         hits = 0
         for piece in pieces:
-            holder = piece.numbers("_holder")
-            first = np.searchsorted(holder, ends.holder, "left")
-            last = np.searchsorted(holder, ends.holder, "right")
-            owner, position = ranges(first, last)
+            owner, rows = _rows_of(piece, ends.holder)
             if len(owner) == 0:
                 continue
-            rows = Batch.from_table(piece.table).take(position)
             finite = rows.end < INF
             np.maximum.at(last_end, owner[finite], rows.end[finite])
             told = ends.end[owner]
@@ -374,6 +392,14 @@ class Lifetimes:
             self._by_holder.rewrite(pieces, self._until)
         self._state.numbers[self._dead_name] = 0
         self._told.forget(self._until)  # rows with a finite end may still be in by_end
+
+
+def _rows_of(piece: Piece, holder: I64) -> tuple[I64, Batch]:
+    """Return the rows of holders in a piece that is sorted by them, and which holder each has."""
+    own = piece.numbers("_holder")
+    first, last = (np.searchsorted(own, holder, side) for side in ("left", "right"))
+    owner, position = ranges(first, last)
+    return owner, Batch.from_table(piece.table).take(position)
 
 
 def by_origin(rows: Batch) -> list[Batch]:

@@ -91,6 +91,9 @@ class Manifest:
             yield self.catalog
         for described in (*self.results, *self.rejects):
             yield described["place"]
+        for progress in self.progress.values():
+            for closed in progress.get("closed", ()):
+                yield closed["place"]
         for shard in self.states:
             for state in shard.values():
                 for runs in state["runs"].values():

@@ -17,12 +17,14 @@ have some are rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.closed_keys import ClosedKeys
+from penstock.kernels.keys import Keys
 from penstock.kernels.layouts import Layout, Numbers
 from penstock.kernels.sorting import sorted_numbers
 from penstock.kernels.steps import ranges
@@ -181,6 +183,8 @@ class Side(MortalSpine):
         super().__init__(state, name, merging)
         self._width = len(types)
         self._layout = layout
+        self.useless: Callable[[Keys, I64], Mask] | None = None
+        """Which rows, by key and end, can meet nothing any more: the other side closed them."""
         self.mixed = bool(state.numbers.get(f"{name}.mixed", 0))
 
     def sort(
@@ -239,6 +243,10 @@ class Side(MortalSpine):
     def _fresh(self, new: Piece, until: int) -> Piece | None:
         """Return the part of a new piece that is alive at ``until``, None if there is none."""
         alive = new.numbers("_end") > until
+        if self.useless is not None:
+            shut = self._shut(new)
+            new.stats["shut"] = int(shut.sum())
+            alive &= ~shut
         if alive.all():
             new.stats["turn"] = self._turn
             return new
@@ -261,7 +269,35 @@ class Side(MortalSpine):
         alive: Mask = piece.numbers("_end") > until
         if piece.stats["dead"]:
             alive &= ~self.told.has(piece.numbers("_holder"))
+        if piece.stats.get("shut"):
+            alive &= ~self._shut(piece)
         return alive
+
+    def _shut(self, piece: Piece) -> Mask:
+        assert self.useless is not None
+        keys = Keys(piece.numbers("_high"), piece.numbers("_low"))
+        return self.useless(keys, piece.numbers("_end"))
+
+    def close(self, closed: ClosedKeys, until: int) -> Iterator[tuple[Piece, I64]]:
+        """Let go of rows that can meet nothing any more; yield them, piece by piece.
+
+        Only the rows of ``closed`` are looked at.  A piece is written again when half of it is
+        of no use.
+        """
+        for piece in list(self.pieces):
+            high, low, end = (piece.numbers(name) for name in ("_high", "_low", "_end"))
+            first = np.searchsorted(high, closed.keys.high, "left")
+            last = np.searchsorted(high, closed.keys.high, "right")
+            owner, position = ranges(first, last)
+            mine = (low[position] == closed.keys.low[owner]) & (
+                end[position] <= closed.until[owner]
+            )
+            position = position[mine]
+            if len(position):
+                yield piece, position
+                piece.stats["shut"] = piece.stats.get("shut", 0) + len(position)
+                if 2 * piece.stats["shut"] >= len(piece):
+                    self.rewrite([piece], until)
 
     def _order(self, table: pa.Table, rows: I64 | None, oldest: bool) -> I64:
         names = (*self._layout.sorted_by, "_start") if self.mixed else self._layout.sorted_by

@@ -39,8 +39,8 @@ class Relation:
         """Put a window over a stream: CQL text without brackets, or its parts as keywords.
 
         ``window("RANGE 5 MINUTES SLIDE 1 MINUTE")`` or
-        ``window(rows=20, partition_by="city")``; keywords are rows, range, slide, partition_by,
-        now, fixed, session, after, before, start.
+        ``window(rows=20, partition_by="city")``; keywords are rows, range, tumble, hop, slide,
+        offset, partition_by, now, fixed, session, after, before, start.
         """
         if (text is None) == (not parts):
             raise QueryError("a window must be given either as text or by keywords")
@@ -238,8 +238,8 @@ def _stream_of(node: Node) -> Node:
 
 
 def _window_text(parts: dict[str, Any]) -> str:
-    known = ("partition_by", "rows", "range", "slide", "now", "fixed", "session", "after",
-             "before", "start")  # fmt: skip
+    known = ("partition_by", "rows", "range", "tumble", "hop", "slide", "offset", "now", "fixed",
+             "session", "after", "before", "start")  # fmt: skip
     for name in parts:
         if name not in known:
             raise QueryError(f"a window has no part '{name}'; known: {', '.join(known)}")
@@ -247,7 +247,7 @@ def _window_text(parts: dict[str, Any]) -> str:
     if "partition_by" in parts:
         by = parts["partition_by"]
         words.append(f"PARTITION BY {by if isinstance(by, str) else ', '.join(by)}")
-    for name in ("rows", "range", "slide", "fixed", "session"):
+    for name in ("rows", "range", "tumble", "hop", "slide", "offset", "fixed", "session"):
         if name in parts:
             words.append(f"{name.upper()} {parts[name]}")
     if parts.get("now"):

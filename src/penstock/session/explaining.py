@@ -10,6 +10,7 @@ from penstock.algebra import Node, streams_of
 from penstock.errors import QueryError
 from penstock.physical import explain as physical_explain
 from penstock.physical.book import BookedQuery, QueryBook
+from penstock.physical.explain_closing import closing_texts
 from penstock.physical.multiway import probe_orders
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.waits import heartbeats
@@ -36,6 +37,7 @@ def explanation(session: Session, level: str, node: Node, name: str) -> list[str
         automatic = session.config.join_split == 0
         lines += ["physical plan", physical_explain.explain(whole, name, shards, automatic)]
         lines += _heartbeats(session, node)
+        lines += closing_texts(whole, name, session.catalog.streams)
         if session._pipeline is not None:
             seen = session._pipeline.observation
             digests = seen.digests(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,14 @@ import pyarrow as pa
 
 from penstock.asking.onetime import Snapshot
 from penstock.catalog import QueryDef
-from penstock.errors import QueryError
+from penstock.errors import PenstockError, QueryError
 from penstock.masking import masked
 from penstock.model import MIN_TIME
 from penstock.physical.book import BookedQuery
+from penstock.physical.once import in_order
 from penstock.physical.waits import waits
 from penstock.session.explaining import explanation
+from penstock.showing import as_moment, html_table
 from penstock.sinks import MemorySink, Sink
 from penstock.sources.formats import is_finite
 
@@ -22,9 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.session.session import Session
+    from penstock.spark.pipeline import Pipeline
 
 
-@dataclass
+_SHOWN = 20
+"""Rows that a notebook shows."""
+
+
+@dataclass(repr=False)
 class QueryHandle:
     """A continuous query of a session."""
 
@@ -38,6 +46,26 @@ class QueryHandle:
     @property
     def name(self) -> str:
         return self.definition.name
+
+    def __repr__(self) -> str:
+        status = self.status()
+        return (
+            f"<query {self.name}: {status['state']}, {status['rows']:,} rows delivered, into "
+            f"{status['sink']}>"
+        )
+
+    def _repr_html_(self) -> str:
+        status = self.status()
+        title = f"query {self.name}: {status['state']}, {status['rows']:,} rows delivered"
+        notes = [status["note"]] if status.get("note") else []
+        try:
+            rows = self.shown_rows()
+        except PenstockError:
+            told = [title, f"into {status['sink']}", *notes]
+            return "".join(f"<div>{html.escape(text)}</div>" for text in told)
+        if self.mode == "stream":
+            rows = rows.slice(max(0, rows.num_rows - _SHOWN))
+        return html_table(rows, _SHOWN, title, notes)
 
     def booked(self) -> BookedQuery:
         """Return the query as the book takes it."""
@@ -88,6 +116,12 @@ class QueryHandle:
             )
         return self.sink.table()
 
+    def shown_rows(self) -> pa.Table:
+        """Return `rows` as they are shown: a snapshot in an order that stays."""
+        rows = self.rows()
+        whole = self.mode in ("view", "kept")
+        return in_order(self.definition.plan, rows) if whole else rows
+
     def latest(self) -> DataFrame:
         """Return the newest answer as a Spark DataFrame."""
         return self.session.spark.createDataFrame(self.rows())
@@ -114,16 +148,14 @@ class QueryHandle:
         if pipeline is None or self.name not in pipeline.book.queries:
             return answer
         running = pipeline.book.queries[self.name]
-        active = "running" if pipeline.active else "ended" if pipeline.ended else "stopped"
-        if pipeline.failure() is not None:
-            active = "failed"
         seen = pipeline.observation
         digests = seen.digests(self.name)
         streams = sorted(running.streams)
         waiting = {s: pipeline.waiting(s) for s in streams}
         answer |= {
-            "state": "paused" if running.paused else active,
-            "since": running.since,
+            "state": self._state(pipeline, running),
+            "since": as_moment(running.since, self.timestamps),
+            "note": self._note(pipeline, running),
             "rows": seen.rows_out.get(self.name, 0),
             "rows_per_second": seen.rates_out.get(self.name, 0.0),
             "state_rows": seen.state_rows(self.name),
@@ -138,6 +170,31 @@ class QueryHandle:
             "split_keys": [asdict(s) for s in seen.split_keys if s.digest in digests],
         }
         return answer
+
+    def _state(self, pipeline: Pipeline, running: BookedQuery) -> str:
+        if running.paused:
+            return "paused"
+        if pipeline.failure() is not None:
+            return "failed"
+        if pipeline.have_ended(running.streams):
+            return "ended"
+        return "running" if pipeline.active else "stopped"
+
+    def _note(self, pipeline: Pipeline, running: BookedQuery) -> str:
+        """Return what a user should know of a query that will see nothing."""
+        if running.paused or not pipeline.have_ended(running.streams):
+            return ""
+        seen, streams = pipeline.observation, sorted(running.streams)
+        since = running.since
+        if running.batch is not None and (
+            since is None or any(seen.stream(s).newest >= since for s in streams)
+        ):
+            return ""
+        which = f"stream {streams[0]}" if len(streams) == 1 else f"streams {', '.join(streams)}"
+        return (
+            f"{which} had ended before query {self.name} began, so it sees no row; create the "
+            f"query before the stream is read to its end, or run it on another checkpoint"
+        )
 
     def _running(self) -> bool:
         pipeline = self.session._pipeline

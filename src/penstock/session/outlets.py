@@ -32,6 +32,10 @@ REJECTED_SCHEMA = Schema(
 """What a dead-letter sink gets: the row's place in the source, what is wrong, its text."""
 
 
+PRINTED = SinkDef("screen", "console", {"rows": "200"})
+"""Where the rows of streams without a sink go if they are printed."""
+
+
 @dataclass(frozen=True)
 class Way:
     """The way of rows out: an outlet, its sink (None: memory) and what the sink is given.
@@ -88,6 +92,8 @@ def open_outlets(session: Session, handle: QueryHandle) -> Iterator[str]:
             run=run,
         )
         target = None if way.sink is None else session.catalog.get("sink", way.sink)
+        if target is None and way.mode == "stream" and session.prints_streams:
+            target = PRINTED
         sink = open_sink(target, request)
         if sink.place is not None and _within(sink.place, Path(session._folder)):
             sink.close()

@@ -31,6 +31,7 @@ from penstock.errors import PenstockError, QueryError, StateError, shown_cause
 from penstock.model import Schema, one_array
 from penstock.runs.files import make_folder
 from penstock.session.builder import Relation
+from penstock.session.frames import declare_stream, declare_table
 from penstock.session.handle import QueryHandle
 from penstock.session.starting import opened_pipeline, remembered, start_queries
 from penstock.session.statements import create, drop, execute
@@ -39,7 +40,7 @@ from penstock.sources.formats import is_pushed
 from penstock.sources.pushed import as_table
 from penstock.sources.spool import Spool
 from penstock.sources.table_formats import whole_table
-from penstock.spark.engine import own_session
+from penstock.spark.engine import SparkStart
 from penstock.spark.failures import root_cause
 from penstock.spark.pipeline import Pipeline
 from penstock.spark.tables import read_whole
@@ -55,6 +56,8 @@ class Session:
     ``spark`` is a session of yours; without it an embedded Spark is started when it is first
     needed. ``checkpoint`` is the folder that lets a later session go on where this one stopped;
     without it a temporary one is used.  With ``autostart`` a query runs as soon as it is created.
+    ``on_spark_start`` are called before an embedded Spark is started, which takes seconds.  With
+    ``prints_streams`` the rows of a stream that goes into no sink are printed as they come.
     With ``allow_change`` a checkpoint is continued although its queries are gone, its streams are
     read otherwise, or a sink has lost what it had: answers may then have gaps.
     """
@@ -75,6 +78,9 @@ class Session:
         self.allow_change = allow_change
         self._forgotten: set[str] = set()
         self._spark = spark
+        self._starting: SparkStart | None = None
+        self.on_spark_start: list[Callable[[], None]] = []
+        self.prints_streams = False
         self._master = master
         self._temporary = checkpoint is None
         self._checkpoint = None if checkpoint is None else str(checkpoint)
@@ -142,11 +148,27 @@ class Session:
     def _drop(self, kind: str, name: str, if_exists: bool) -> None:
         drop(self, kind, name, if_exists)
 
-    def stream(self, name: str) -> Relation:
-        """Begin a query in Python: a declared stream, table or view."""
-        return Relation(self.catalog.relation(name), self)
+    def stream(self, source: Any, *, time: str | None = None, name: str | None = None) -> Relation:
+        """Begin a query in Python: a declared stream, or a frame as a stream that ends.
 
-    table = view = stream
+        A frame is of pandas, Arrow or Spark (batch); ``time`` is its time column, in whose order
+        the rows come.  It gets the ``name``, or one like ``frame_1``.
+        """
+        if isinstance(source, str):
+            return self.view(source)
+        self._check_open()
+        return self.view(declare_stream(self, source, time, name))
+
+    def table(self, source: Any, *, name: str | None = None) -> Relation:
+        """Begin a query in Python: a declared table, or a frame as a static table."""
+        if isinstance(source, str):
+            return self.view(source)
+        self._check_open()
+        return self.view(declare_table(self, source, name))
+
+    def view(self, name: str) -> Relation:
+        """Begin a query in Python: a declared view, stream or table."""
+        return Relation(self.catalog.relation(name), self)
 
     def register(
         self, name: str, node: Node, into: str | None = None, keep: int | None = None
@@ -256,8 +278,21 @@ class Session:
     def spark(self) -> SparkSession:
         """The Spark session; started when it is first needed."""
         if self._spark is None:
-            self._spark = own_session(self._master, self.config)
+            if self._starting is None:
+                for told in self.on_spark_start:
+                    told()
+                self._starting = SparkStart(self._master, self.config)
+            try:
+                self._spark = self._starting.wait()
+            except Exception:
+                self._starting = None  # it may be tried again
+                raise
         return self._spark
+
+    @property
+    def is_starting_spark(self) -> bool:
+        """Whether Spark was asked for, and is not there yet; who waits may be interrupted."""
+        return self._spark is None and self._starting is not None
 
     @property
     def pipeline(self) -> Pipeline:

@@ -15,6 +15,7 @@ from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import CheckpointReader
 from penstock.session.outlets import open_outlets
+from penstock.session.replaying import read_again
 from penstock.settings import Settings
 from penstock.sinks.delivery import Delivery
 from penstock.spark.pipeline import Pipeline
@@ -87,6 +88,7 @@ def start_queries(session: Session) -> None:
         for name, definition in session.catalog.queries.items()
         if definition.name not in pipeline.book.queries
     }
+    fresh = read_again(session, fresh)
     for name in pipeline.book.missing():
         if name.lower() in session._forgotten:
             pipeline.drop(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,22 +10,34 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.catalog import QueryDef, SinkDef, StreamDef, TableDef, ViewDef
 from penstock.cql.binding import statements
-from penstock.cql.render import duration_text, in_timestamps
+from penstock.cql.render import (
+    duration_text,
+    expr_text,
+    in_timestamps,
+    render_plan,
+    timing_texts,
+)
 from penstock.errors import QueryError
 from penstock.expr import functions
 from penstock.expr.types import type_name
 from penstock.masking import masked, shown_option
+from penstock.model import TIMESTAMP
 from penstock.runs.deliveries import reject_outlet
 from penstock.session.explaining import explanation
 from penstock.session.handle import QueryHandle
 from penstock.session.listing import shown_streams
 from penstock.session.outlets import has_timestamps, mode_of
+from penstock.showing import cell_text
 from penstock.sinks import check_sink
 from penstock.sources.formats import check_stream
 from penstock.sources.table_formats import check_table
 
 if TYPE_CHECKING:
     from penstock.session.session import Session
+
+
+UNNAMED = "select_"
+"""How the name of a SELECT begins that was given none."""
 
 
 def execute(session: Session, statement: statements.Statement) -> Any:
@@ -40,6 +53,8 @@ def execute(session: Session, statement: statements.Statement) -> Any:
             return session.query(name).resume()
         case statements.Show(kind):
             return _show(session, kind)
+        case statements.ShowCreate(name, kind):
+            return _show_create(session, name, kind)
         case statements.Describe(name, kind):
             return _describe(session, name, kind)
         case statements.Explain(level, node, name):
@@ -48,7 +63,7 @@ def execute(session: Session, statement: statements.Statement) -> Any:
             return session.ask(parsed)
         case statements.Select(node, sql):
             session._unnamed += 1
-            return create(session, QueryDef(f"select_{session._unnamed}", node, None, sql))
+            return create(session, QueryDef(f"{UNNAMED}{session._unnamed}", node, None, sql))
 
 
 def create(session: Session, definition: Any, if_not_exists: bool = False) -> Any:
@@ -62,6 +77,11 @@ def create(session: Session, definition: Any, if_not_exists: bool = False) -> An
         check_table(definition)
     if isinstance(definition, SinkDef):
         check_sink(definition)
+    return declare(session, definition)
+
+
+def declare(session: Session, definition: Any) -> Any:
+    """Add a definition to the catalog; of a query, return its handle."""
     if isinstance(definition, QueryDef):
         return _create_query(session, definition)
     session.catalog.add(definition)
@@ -122,9 +142,14 @@ def _show(session: Session, kind: str) -> pa.Table:
         return pa.table({"function": names})
     if kind == "queries":
         rows = [h.status() for h in session._handles.values()]
-        columns = ("query", "state", "since", "rows", "late", "sink")
-        shown = {c: [str(r[c]) for r in rows] for c in columns}
-        return pa.table({**shown, "waits": pa.array([r.get("waits") for r in rows], pa.string())})
+        shown = ("query", "state", "since", "rows", "late", "sink", "waits")
+        texts = {
+            c: pa.array(["" if r.get(c) is None else cell_text(r[c]) for r in rows], pa.string())
+            for c in shown
+        }
+        for count in ("rows", "late"):
+            texts[count] = pa.array([r[count] for r in rows], pa.int64())
+        return pa.table({c: texts[c] for c in shown})
     if kind == "streams":
         return shown_streams(session)
     singular = kind.removesuffix("s")
@@ -142,13 +167,63 @@ def _show(session: Session, kind: str) -> pa.Table:
 
 
 def _describe(session: Session, name: str, kind: str) -> pa.Table:
+    """Return what was declared: the columns, then the format, its options and the clauses."""
     definition = session.catalog.get(kind, name)
-    if kind == "sink":
-        options = definition.options
-        shown = [shown_option(definition.format, k, v) for k, v in options.items()]
-        return pa.table({"option": list(options), "value": pa.array(shown, pa.string())})
-    schema = definition.schema if kind in ("stream", "table") else definition.plan.schema
-    return pa.table({"column": list(schema.names), "type": [type_name(t) for t in schema.types]})
+    rows: list[tuple[str, str, str]] = []
+    if kind != "sink":
+        schema = definition.schema if kind in ("stream", "table") else definition.plan.schema
+        rows += [("column", f.name, type_name(f.type)) for f in schema]
+    if kind in ("stream", "table", "sink"):
+        rows.append(("format", "USING", definition.format))
+        rows += [
+            ("option", k, shown_option(definition.format, k, v))
+            for k, v in definition.options.items()
+        ]
+    rows += [("clause", clause, told) for clause, told in _clauses(definition)]
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table(
+        {
+            title: pa.array(list(column), pa.string())
+            for title, column in zip(("what", "name", "value"), columns, strict=True)
+        }
+    )
+
+
+def _clauses(definition: Any) -> Iterator[tuple[str, str]]:
+    """Yield the clauses of a definition, as they are typed; those of Python and defaults too."""
+    match definition:
+        case StreamDef():
+            yield "TIMESTAMP BY", definition.schema[definition.time].name
+            stamps = bool(definition.schema[definition.time].type == TIMESTAMP)
+            yield from timing_texts(definition.timing, definition.schema.names, stamps).items()
+            if definition.priority is not None:
+                yield "PRIORITY", expr_text(definition.priority, definition.schema.names)
+            dead = definition.deadletter
+            yield "ON ERROR", "FAIL" if dead is None else f"DEADLETTER {dead}"
+            if definition.late is not None:
+                yield "LATE INTO", definition.late
+        case TableDef():
+            if definition.valid_from is not None:
+                yield "VALID FROM", definition.schema[definition.valid_from].name
+            if definition.valid_to is not None:
+                yield "TO", definition.schema[definition.valid_to].name
+        case ViewDef(keep=int()):
+            yield "KEEP", _keep_text(definition)
+        case QueryDef(keep=None):
+            yield "INTO", definition.sink or "memory"
+
+
+def _show_create(session: Session, name: str, kind: str) -> str:
+    """Return the text of a definition as it was typed, without secrets."""
+    definition = session.catalog.get(kind, name)
+    if definition.sql:
+        return masked(f"{definition.sql};")
+    told = f"-- {kind} {definition.name} was made in Python"
+    plan = getattr(definition, "plan", None)
+    if plan is None:
+        return f"{told}; DESCRIBE {definition.name} shows it"
+    lines = masked(render_plan(plan)).splitlines()
+    return "\n".join([f"{told}; its plan:", *(f"--   {line}" for line in lines)])
 
 
 def _keep_text(view: ViewDef) -> str:

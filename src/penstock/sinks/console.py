@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from typing import IO
 
-import pyarrow as pa
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from penstock.catalog import SinkDef
+from penstock.showing import SCREEN, terminal_table
 from penstock.sinks.base import Result, Sink, SinkFormat, SinkRequest, row_limit
-from penstock.sinks.text import json_lines, json_rows, shown_time
+from penstock.sinks.text import json_lines, shown_time
 
 
 class ConsoleFormat(SinkFormat):
@@ -29,7 +27,10 @@ class ConsoleFormat(SinkFormat):
 
 
 class ConsoleSink(Sink):
-    """Prints each batch: a table on a terminal, lines of JSON elsewhere; at most ``rows`` rows."""
+    """Prints each batch: a table on a terminal, lines of JSON elsewhere.
+
+    A table has at most ``rows`` rows, and stands above what is drawn in place.
+    """
 
     def __init__(self, rows: int | None = 20, out: IO[str] | None = None) -> None:
         self._rows = rows
@@ -46,15 +47,8 @@ class ConsoleSink(Sink):
             out.write(json_lines(result.table).decode())
             out.flush()
             return
-        shown = result.table if self._rows is None else result.table.slice(0, self._rows)
         instant = "" if result.mode != "view" else f", as of {shown_time(result)}"
-        printed = Table(title=f"{escape(result.query)}, batch {result.batch}{instant}")
-        for name, type in zip(shown.schema.names, shown.schema.types, strict=True):
-            number = pa.types.is_integer(type) or pa.types.is_floating(type)
-            printed.add_column(escape(name), justify="right" if number else "left")
-        for row in json_rows(shown):
-            printed.add_row(*("" if v is None else escape(str(v)) for v in row.values()))
-        hidden = result.table.num_rows - shown.num_rows
-        if hidden:
-            printed.caption = f"{hidden} more rows"
-        Console(file=out).print(printed)
+        limit = result.table.num_rows if self._rows is None else self._rows
+        title = f"{result.query}, batch {result.batch}{instant}"
+        console = SCREEN.console or Console(file=out)
+        console.print(terminal_table(result.table, limit, title))

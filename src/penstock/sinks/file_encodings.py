@@ -38,8 +38,17 @@ def _csv(table: pa.Table) -> bytes:
 
 def _parquet(table: pa.Table) -> bytes:
     out = io.BytesIO()
-    pyarrow.parquet.write_table(table, out)
+    pyarrow.parquet.write_table(_in_utc(table), out)
     return out.getvalue()
+
+
+def _in_utc(table: pa.Table) -> pa.Table:
+    """Return a table whose timestamps say that they are UTC: readers take others for local time."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            column = table.column(at).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+            table = table.set_column(at, field.name, column)
+    return table
 
 
 def _short_times(table: pa.Table) -> pa.Table:

@@ -123,9 +123,13 @@ class SourceFormat:
     pushed: ClassVar[bool] = False
     """Whether the program pushes the rows, and says when the stream ends."""
 
+    def check_values(self, definition: StreamDef) -> None:
+        """Check the values of a stream's options; nobody looks at files."""
+        return None
+
     def check(self, definition: StreamDef) -> None:
         """Check the values of a stream's options, and the files that they name."""
-        return None
+        self.check_values(definition)
 
     def is_finite(self, definition: StreamDef) -> bool:
         """Whether a stream may end."""

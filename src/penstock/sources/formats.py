@@ -47,8 +47,8 @@ def source_format(name: str) -> SourceFormat:
     return _SPARK if found is None else found
 
 
-def check_stream(definition: StreamDef) -> None:
-    """Check the options and the path of a stream before anything is started."""
+def check_stream(definition: StreamDef, data: bool = True) -> None:
+    """Check the options of a stream, and with ``data`` its files, before anything is started."""
     kind, found = definition.format.lower(), source_format(definition.format)
     if found.options is not None:
         for name in definition.options:
@@ -65,7 +65,10 @@ def check_stream(definition: StreamDef) -> None:
                     f"the checkpoint names the files of the format {kind}"
                 )
     if not has_references(definition):  # else values are looked up, and checked, when it is opened
-        found.check(definition)
+        if data:
+            found.check(definition)
+        else:
+            found.check_values(definition)
 
 
 def is_finite(definition: StreamDef) -> bool:

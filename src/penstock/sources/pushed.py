@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import DataError, suggest
 from penstock.expr.types import type_name
 from penstock.model import Schema, one_array
-from penstock.sources.readers.conversion import plain
+from penstock.sources.readers.conversion import convert, plain
 
 
 def as_table(rows: Any, schema: Schema) -> pa.Table:
@@ -69,6 +70,8 @@ def _columns_of(rows: Sequence[Any], schema: Schema) -> list[list[Any]]:
 
 def _typed(values: list[Any], name: str, type: pa.DataType) -> pa.Array:
     try:
+        if _has_calendar(type) and any(isinstance(value, str) for value in values):
+            return _from_texts(values, name, type)
         if pa.types.is_timestamp(type):
             inferred = pa.array(values)
             fitted = plain(inferred, type)
@@ -84,6 +87,27 @@ def _typed(values: list[Any], name: str, type: pa.DataType) -> pa.Array:
                     f"the column '{name}' of row {number} must be {type_name(type)}, got {value!r}"
                 ) from None
         raise
+
+
+def _has_calendar(type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(type) or pa.types.is_date(type))
+
+
+def _from_texts(values: list[Any], name: str, type: pa.DataType) -> pa.Array:
+    """Return times of which some are texts: as in files, UTC unless they say a zone."""
+    texts = pa.array([value if isinstance(value, str) else None for value in values], pa.string())
+    others = _typed([None if isinstance(v, str) else v for v in values], name, type)
+    found, bad = convert(texts, type)
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(
+            f"the column '{name}' of row {row} must be {type_name(type)}, got {values[row]!r}; "
+            f"write {_EXAMPLES[pa.types.is_date(type)]}"
+        )
+    return pc.coalesce(found, others)
+
+
+_EXAMPLES = {False: "'2024-03-01 12:00:05' or '2024-03-01T12:00:05+02:00'", True: "'2024-03-01'"}
 
 
 def _from_table(table: pa.Table, schema: Schema) -> pa.Table:
@@ -102,6 +126,8 @@ def _from_table(table: pa.Table, schema: Schema) -> pa.Table:
             continue
         column = one_array(table.column(places[field.name.lower()]))
         fitted = plain(column, field.type)
+        if fitted is None and _has_calendar(field.type) and pa.types.is_string(column.type):
+            fitted = convert(column, field.type)
         if fitted is None:
             raise DataError(
                 f"the column '{field.name}' of pushed rows must be {type_name(field.type)}, "

@@ -20,22 +20,29 @@ from penstock.model import MIN_TIME
 from penstock.sources.base import Backlog, Limits, SourceFormat, StreamReader, Waiting
 from penstock.sources.offsets import bad_position
 from penstock.sources.positions import Position, ReplayFiles, list_files, loop_rounds, positive
-from penstock.sources.readers.base import Descriptor, file_format
+from penstock.sources.readers.base import Descriptor, file_format, option, refuses_missing
+from penstock.sources.tables import check_path_given
 
 
 class ReplayFormat(SourceFormat):
     """A file, or the files of a folder, replayed."""
 
     name = "replay"
-    options = ("path", "format", "rate", "speed", "loop", "delimiter", "null")
+    options = ("path", "format", "rate", "speed", "loop", "delimiter", "null", "missing")
     names_files = True
 
-    def check(self, definition: StreamDef) -> None:
+    def check_values(self, definition: StreamDef) -> None:
+        check_path_given(f"stream {definition.name}", option(definition, "path"))
+        loop_rounds(definition)
+        refuses_missing(definition)
         if positive(definition, "rate") and positive(definition, "speed"):
             raise ConfigError(
                 f"the stream {definition.name} must have a rate or a speed, not both; "
                 f"rate counts rows per second, speed is a multiple of event time"
             )
+
+    def check(self, definition: StreamDef) -> None:
+        self.check_values(definition)
         ReplayFiles(definition).check()
 
     def is_finite(self, definition: StreamDef) -> bool:

@@ -10,7 +10,7 @@ from penstock.errors import ConfigError
 from penstock.settings import Settings
 from penstock.sources.base import SourceFormat, SparkReading
 from penstock.sources.readers.base import CORRUPT, option
-from penstock.sources.tables import check_path
+from penstock.sources.tables import check_path, check_path_given
 
 _PARSED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "timeZone": "UTC"}
 """What makes Spark give a row that it cannot parse as its text, and read times as we do."""
@@ -31,6 +31,10 @@ class SparkFormat(SourceFormat):
     partition: tuple[str, ...] = ()
     order: str | None = None
     defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def check_values(self, definition: StreamDef) -> None:
+        if self.names_files:
+            check_folder_values(definition)
 
     def check(self, definition: StreamDef) -> None:
         if self.names_files:
@@ -80,6 +84,18 @@ SPARK_FORMATS = (
 def check_files(definition: StreamDef) -> None:
     """Check a stream of files: they must be there, and none of their rows may be dropped."""
     check_path(f"stream {definition.name}", option(definition, "path"))
+    check_folder_values(definition)
+
+
+def check_folder_values(definition: StreamDef) -> None:
+    """Check the options of a stream of files, without the files."""
+    check_path_given(f"stream {definition.name}", option(definition, "path"))
+    if option(definition, "missing") is not None:
+        raise ConfigError(
+            f"the option missing of stream {definition.name} is one of replayed files; of a folder "
+            f"that Spark reads nobody knows whether a key was missing or null; say USING replay, "
+            f"or WHERE column IS NOT NULL in the query"
+        )
     if (option(definition, "mode") or "").upper() == "DROPMALFORMED":
         raise ConfigError(
             f"the option mode of stream {definition.name} must not be DROPMALFORMED, because "

@@ -16,6 +16,7 @@ from penstock.sources.spark_formats import SPARK_FORMATS
 from penstock.sources.tables import (
     Part,
     check_path,
+    check_path_given,
     csv_table,
     empty_table,
     local_files,
@@ -120,10 +121,15 @@ def table_format(definition: TableDef) -> TableFormat:
     return TABLE_FORMATS.get(definition.format.lower(), _OTHER)
 
 
-def check_table(definition: TableDef) -> None:
-    """Check the path of a table before anything is started."""
-    if not has_references(definition):
-        table_format(definition).check(definition)
+def check_table(definition: TableDef, data: bool = True) -> None:
+    """Check the path of a table, and with ``data`` its files, before anything is started."""
+    found = table_format(definition)
+    if has_references(definition):
+        return
+    if data:
+        found.check(definition)
+    elif isinstance(found, FilesTable):
+        check_path_given(f"table {definition.name}", _options(definition).get("path"))
 
 
 def whole_table(definition: TableDef, otherwise: ReadTable | None = None) -> pa.Table:

@@ -55,10 +55,16 @@ class Contents:
         return {"rows": self._rows, "sum": self._sum % 2**64, "columns": self.columns}
 
 
-def check_path(owner: str, path: str | None) -> None:
-    """Check that a path is given and that something is there."""
+def check_path_given(owner: str, path: str | None) -> str:
+    """Check that a path is given, and return it."""
     if not path:
         raise DataError(f"the {owner} must have a path; add OPTIONS (path '…') to it")
+    return path
+
+
+def check_path(owner: str, path: str | None) -> None:
+    """Check that a path is given and that something is there."""
+    path = check_path_given(owner, path)
     local = local_path(path)
     if local is not None and not Path(local).exists() and not glob.glob(local):
         raise DataError(

@@ -1,21 +1,25 @@
-"""Ticks: how the driver tells the source that a batch is due although no rows have come.
+"""What the driver tells the source, which is planned in a process of its own, by two small files.
 
-The source is planned in a process of its own.  A tick is a number in a small file beside the
-checkpoint's other files, larger than any before it; the source's offset holds the last one that it
-has seen, so a new one makes a batch.  No answer depends on the file.
+* A *tick* says that a batch is due although no rows have come: a number larger than any before it.
+  The source's offset holds the last one that it has seen, so a new one makes a batch.
+* Streams that are *held* are not read for now: they are further ahead of others than their STEP.
+
+Both are in the checkpoint folder, and no answer depends on them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.runs.files import replace_file
 
 FILE = "tick"
+HELD = "held.json"
 STREAM = ""
 """Under this name, which no stream has, an offset holds the last tick."""
 
@@ -32,6 +36,20 @@ def last_tick(folder: str | Path | None) -> int:
         with contextlib.suppress(OSError, ValueError):
             return int((Path(folder) / FILE).read_text())
     return 0
+
+
+def hold(folder: str | Path, streams: Iterable[str]) -> None:
+    """Hold some streams, and no others."""
+    content = json.dumps(sorted(streams)).encode()
+    replace_file(Path(folder) / HELD, content, fsync=False)
+
+
+def held(folder: str | Path | None) -> frozenset[str]:
+    """Return the streams that are not to be read for now."""
+    if folder is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return frozenset(json.loads((Path(folder) / HELD).read_text()))
+    return frozenset()
 
 
 class Ticker:

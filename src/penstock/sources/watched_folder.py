@@ -24,7 +24,7 @@ from penstock.sources.base import (
 )
 from penstock.sources.folders import LIST, FolderFiles, FolderPosition
 from penstock.sources.readers.base import Descriptor, local_path, option
-from penstock.sources.spark_formats import check_files
+from penstock.sources.spark_formats import check_files, check_folder_values
 
 
 class ParquetFormat(SourceFormat):
@@ -40,6 +40,10 @@ class ParquetFormat(SourceFormat):
         "maxFileAge",
     )
     names_files = True
+
+    def check_values(self, definition: StreamDef) -> None:
+        check_folder_values(definition)
+        _most_files(definition)
 
     def check(self, definition: StreamDef) -> None:
         check_files(definition)

@@ -17,15 +17,17 @@ from penstock.catalog import StreamDef, TableDef
 from penstock.errors import StateError
 from penstock.physical.batch import Outcome
 from penstock.physical.book import BookedQuery
+from penstock.physical.closing import settle_all
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import routes
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel
 from penstock.physical.plan import PhysicalPlan
-from penstock.physical.progress import Timeline
+from penstock.physical.progress import Progress, Timeline
 from penstock.physical.reports import read_report
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
+from penstock.runs.segments import SegmentStorage
 from penstock.settings import Settings
 from penstock.sources.stream_forms import described
 from penstock.spark.exchange import share_states
@@ -115,7 +117,7 @@ class BatchRunner:
     ) -> Manifest:
         """Return what is true after a batch; who delivers and commits it completes it."""
         outputs = {a.query: plan.nodes[a.node].digest for a in plan.answers}
-        progress = timeline.after(outcome.told)
+        progress = self._progress(before.batch + 1, timeline, outcome)
         reached = {
             name: Reached(found.max_time, found.heartbeat) for name, found in progress.items()
         }
@@ -137,6 +139,12 @@ class BatchRunner:
                 plan, before.hot, outcome.counted, reached, self.shards, self._searching
             ),
         )
+
+    def _progress(self, batch: int, timeline: Timeline, outcome: Outcome) -> dict[str, Progress]:
+        """Return how far streams are after a batch; what it has closed is put in order."""
+        segments = self.checkpoint.segments
+        with SegmentStorage(segments, f"{batch}-closed", self.config.fsync) as storage:
+            return settle_all(timeline.progress, timeline.after(outcome.told), storage)
 
     def check_replay(
         self, frame: DataFrame, known: Manifest, streams: Mapping[str, StreamDef]

@@ -27,7 +27,7 @@ from penstock.sources.base import UNLIMITED, Limits, StreamReader
 from penstock.sources.formats import source_format
 from penstock.sources.offsets import bad_position
 from penstock.sources.readers.base import Descriptor, from_json
-from penstock.sources.ticks import STREAM, last_tick
+from penstock.sources.ticks import STREAM, held, last_tick
 
 FORMAT = "penstock"
 """The name under which the source is registered with Spark."""
@@ -47,8 +47,8 @@ class DescriptorSource(DataSource):
     Its ``definition`` is that of the stream, ``rows`` and ``bytes`` are the most of a batch.
     ``folder`` is where a spool is, or the list of the files of a replay or of a watched folder,
     of which a batch takes at most ``files``.  ``admission`` is the file that tells how many rows a
-    batch may take by now, at most ``rows``.  The option ``ticks`` names the folder in which it is
-    told that a batch is due although nothing has come.
+    batch may take by now, at most ``rows``.  The option ``checkpoint`` names the folder in
+    which it is told that a batch is due although nothing has come, or that a stream is held.
     """
 
     @classmethod
@@ -63,7 +63,7 @@ class DescriptorSource(DataSource):
         for described in json.loads(self.options["streams"]):
             definition = from_json(described["definition"])
             readers[definition.name] = _reader_of(definition, described)
-        return StreamsReader(readers, self.options.get("ticks"))
+        return StreamsReader(readers, self.options.get("checkpoint"))
 
 
 def _reader_of(definition: StreamDef, options: Mapping[str, Any]) -> StreamReader[Any]:
@@ -87,9 +87,11 @@ class Slices(InputPartition):
 class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the batches of all streams; those that bring something get a partition each."""
 
-    def __init__(self, readers: Mapping[str, StreamReader[Any]], ticks: str | None = None) -> None:
+    def __init__(
+        self, readers: Mapping[str, StreamReader[Any]], checkpoint: str | None = None
+    ) -> None:
         self._readers = readers
-        self._ticks = ticks
+        self._checkpoint = checkpoint
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return {}
@@ -104,12 +106,15 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         everything = isinstance(limit, ReadAllAvailable)
         end = dict(_checked(start))
+        waiting = held(self._checkpoint)
         for name, reader in self._readers.items():
             begin = reader.position(start.get(name))
+            if name in waiting:
+                continue
             reached = reader.advance(begin, everything)
             if reached != begin:
                 end[name] = reached.to_json()
-        tick = last_tick(self._ticks)
+        tick = last_tick(self._checkpoint)
         if tick > start.get(STREAM, {}).get("tick", 0):
             end[STREAM] = {"tick": tick}
         return end

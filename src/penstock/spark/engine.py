@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock.errors import ConfigError, shown_cause
+from penstock.errors import ConfigError, InternalError, shown_cause
 from penstock.settings import Settings
 from penstock.temporary import new_folder
 
@@ -68,6 +69,39 @@ def own_session(master: str | None, config: Settings) -> SparkSession:
             f"needs Java 17 or newer ('java -version' shows yours; JAVA_HOME chooses one) and a "
             f"master that can be reached"
         ) from shown_cause(error)
+
+
+class SparkStart:
+    """Starts a Spark of our own beside the thread that waits for it.
+
+    Who waits may be interrupted, by Ctrl-C: no half-started Spark is left, and the next who waits
+    gets the one that was begun.  (Inside the main thread Spark would take SIGINT for itself, and an
+    interrupted call to Java ends in a stack trace.)
+    """
+
+    def __init__(self, master: str | None, config: Settings) -> None:
+        self._found: SparkSession | None = None
+        self._error: BaseException | None = None
+        self._done = threading.Event()  # a join that is interrupted takes the thread for ended
+        threading.Thread(
+            target=self._run, args=(master, config), name="start of Spark", daemon=True
+        ).start()
+
+    def _run(self, master: str | None, config: Settings) -> None:
+        try:
+            self._found = own_session(master, config)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.set()
+
+    def wait(self) -> SparkSession:
+        """Return the session when it is there, or raise why it cannot be."""
+        while not self._done.wait(0.1):
+            pass
+        if self._found is None:
+            raise self._error or InternalError("Spark must start or say why not")
+        return self._found
 
 
 def _check_start(master: str | None) -> None:

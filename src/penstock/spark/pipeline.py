@@ -28,7 +28,7 @@ from penstock.physical.book import BookedQuery, Moment, QueryBook
 from penstock.physical.multiway import measured
 from penstock.physical.observation import Observation, Observer
 from penstock.physical.plan import PhysicalPlan
-from penstock.physical.progress import Decision, Progress, Timeline
+from penstock.physical.progress import Decision, Progress, Timeline, ahead
 from penstock.physical.timekeeper import LONGEST_WAIT, TimeKeeper
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
@@ -43,7 +43,7 @@ from penstock.sources.base import Backlog, Waiting
 from penstock.sources.formats import backlog_of, ends_by_itself, is_finite, is_pushed
 from penstock.sources.spool import SpoolFiles
 from penstock.sources.stream_forms import described, difference
-from penstock.sources.ticks import Ticker
+from penstock.sources.ticks import Ticker, hold
 from penstock.spark.batch import BatchRunner
 from penstock.spark.sources import open_streams
 from penstock.spark.stream import SparkStream
@@ -88,6 +88,7 @@ class Pipeline:
         self._reached: deque[dict[str, int]] = deque(retained, maxlen=kept)
         self._spools: dict[str, SpoolFiles] = {}
         self._opened: frozenset[str] = frozenset()
+        self.held: dict[str, str] = {}
         self.keeper = TimeKeeper(self.config.heartbeat_every)
         self._due_after: tuple[Manifest | None, dict[str, Progress]] = (None, {})
         self._ticker = Ticker(self.folder, self._is_due, lambda: self.manifest.batch)
@@ -169,6 +170,9 @@ class Pipeline:
         )
         self._opened = wanted | self._opened
         self.keeper.open({name: self.streams[name].timing for name in self._opened})
+        self.held = {}
+        if any(self.streams[name].timing.step is not None for name in self._opened):
+            hold(self.folder, ())
         self._stream.start(frame)
         self._ticker.start()
 
@@ -197,8 +201,13 @@ class Pipeline:
     @property
     def ended(self) -> bool:
         """Whether every stream is finite and has been read to its end."""
-        names = self.book.streams
-        return bool(names) and all(is_finite(self.streams[n]) and self._final(n) for n in names)
+        return self.have_ended(self.book.streams)
+
+    def have_ended(self, names: Iterable[str]) -> bool:
+        """Whether some streams are finite, were read to their end, and their answers delivered."""
+        listed = list(names)
+        ended = bool(listed) and all(is_finite(self.streams[n]) and self._final(n) for n in listed)
+        return ended and not self._undelivered
 
     def _final(self, stream: str) -> bool:
         return Progress.of(self.manifest.progress.get(stream)).final
@@ -220,8 +229,15 @@ class Pipeline:
         if not self.active:
             return True
         return self._stream.waits and all(
-            self._final(n) for n in self.book.streams if ends_by_itself(self.streams[n])
+            self._final(n) or n in self.held
+            for n in self.book.streams
+            if ends_by_itself(self.streams[n])
         )
+
+    def await_batch(self) -> None:
+        """Wait until the batch under way, if there is one, has been delivered."""
+        with self._lock:
+            return
 
     def await_idle(self) -> None:
         """Wait until everything that is there now has been taken, finite replays to their end."""
@@ -281,7 +297,9 @@ class Pipeline:
         manifest.outlets = {name: told.describe() for name, told in delivered.items()}
         self.checkpoint.commit(manifest)
         self.keeper.decided(timeline.decisions)
+        self._undelivered = True  # before anybody can see that a stream has ended
         self.manifest, self._delivered = manifest, delivered
+        self._keep_in_step(plan, timeline.after(outcome.told))
         self._publish(manifest)
         self.checkpoint.sweep(manifest.files() | before.files(), manifest.batch)
         self._prune()
@@ -330,6 +348,13 @@ class Pipeline:
         quiet = {name: self._quiet(name) for name in self._opened}
         decisions: dict[str, Decision] = self.keeper.decide(progress, quiet)
         return Timeline(progress, rules, decisions, plan.stream_groups)
+
+    def _keep_in_step(self, plan: PhysicalPlan, progress: Mapping[str, Progress]) -> None:
+        """Hold the streams that are further ahead of others than they declare."""
+        rules = {name: self.streams[name].timing for name in self._opened}
+        before, self.held = self.held, ahead(progress, rules, plan.stream_groups)
+        if before.keys() != self.held.keys():
+            hold(self.folder, self.held)
 
     def _rules(self, stream: str) -> TimeRules:
         """Return what a stream declares about its time."""

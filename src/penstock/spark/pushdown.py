@@ -41,7 +41,7 @@ def needs_of(plan: PhysicalPlan, stream: StreamDef) -> tuple[frozenset[int], lis
     columns: frozenset[int] = frozenset()
     predicates: list[Expr] | None = None if stream.timing.punctuations else []
     for punctuation in stream.timing.punctuations:
-        columns |= columns_of(punctuation.condition)
+        columns |= columns_of(punctuation.condition) | frozenset(punctuation.on)
         columns |= frozenset() if punctuation.time is None else columns_of(punctuation.time)
     for at in plan.sources("stream"):
         source = plan.nodes[at].source

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.catalog import StreamDef, opened
-from penstock.errors import DataError, first_sentence, shown_cause
+from penstock.errors import ConfigError, DataError, first_sentence, shown_cause
 from penstock.expr.types import type_name
 from penstock.model import Schema
 from penstock.runs.spark_log import OWN_SOURCE
@@ -90,6 +90,7 @@ def open_streams(
         if found.is_planned(definition, folder):
             own.append(_own_options(definition, config, folder, checkpoint))
         else:
+            _check_step(definition)
             how = found.spark_reading(definition, config)
             opening = _open_folder if how.listed else _open_native
             frames.append(opening(spark, definition, how).coalesce(1))
@@ -97,10 +98,19 @@ def open_streams(
     if own or timed:
         options = {"streams": json.dumps(own)}
         if checkpoint is not None:
-            options["ticks"] = str(checkpoint.absolute())
+            options["checkpoint"] = str(checkpoint.absolute())
         _register(spark)
         frames.append(_load(spark, OWN_SOURCE, FORMAT, options))
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+
+
+def _check_step(definition: StreamDef) -> None:
+    if definition.timing.step is not None:
+        raise ConfigError(
+            f"STEP must be declared of a stream whose batches Penstock plans, but Spark plans "
+            f"those of stream {definition.name}, USING {definition.format}; leave STEP out, or "
+            f"bound its batches by the format's own options"
+        )
 
 
 def _own_options(

@@ -30,9 +30,10 @@ from penstock.runs import failpoints
 from penstock.runs.mappings import release_beyond
 from penstock.runs.segments import SegmentStorage, forget_deleted
 from penstock.settings import Settings
-from penstock.sources.formats import file_kind, read_slice
+from penstock.sources.formats import file_kind, is_pushed, read_slice
 from penstock.sources.readers import DESCRIPTOR, TYPED, Slice, arrival_order, read_native
 from penstock.sources.readers.base import no_rows, shortened
+from penstock.sources.readers.places import place_in
 from penstock.spark.exchange import receive, send, states_of
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.sources import native_column
@@ -209,6 +210,7 @@ def _pack_stream(
         job.settings,
         job.shards,
         job.routes,
+        storage,
     )
     rejects: list[dict[str, Any]] = []
     rejected = 0
@@ -223,7 +225,10 @@ def _pack_stream(
             rejects.append(_set_aside(storage, stream, stream.late, "late", late))
         if part.rejected.num_rows:
             rejected += part.rejected.num_rows
-            _refuse_or_keep(storage, stream, _placed(part.rejected, origin.ordinal), rejects)
+            if stream.deadletter is None:
+                raise _refused(stream, part, origin.ordinal)
+            aside = _placed(part.rejected, origin.ordinal)
+            rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", aside))
         yield from packer.parcels()
         if origin.floor is not None:
             packer.promise(origin.floor, origin.partition)
@@ -273,6 +278,10 @@ def _described_slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int])
         columns = sorted(needed) if typed and stream.late is None else None
         origin = Origin(d["ordinal"], d["partition"] or "", d["number"])
         for part in read_slice(stream, d["path"], d["first"], d["last"], columns, d["shift"] or 0):
+            if part.rejected.num_rows and not is_pushed(stream):
+                part = replace(
+                    part, place=place_in(d["path"], file_kind(stream, d["path"]), d["first"])
+                )
             yield origin, part, None
         only_the_end = d["final"] and not d["partition"]
         if d["floor"] is not None or d["ends"] or (d["first"] == d["last"] and not only_the_end):
@@ -290,14 +299,24 @@ def _native_slices(stream: StreamDef, rows: pa.Table, native: str) -> Iterator[P
     if (np.diff(order) != 1).any():
         struct = struct.take(pa.array(order))
     names = one_array(rows.column("partition")).fill_null("").take(pa.array(order))
+    paths = rows.column("path").take(pa.array(order))
     ended = bool(pc.any(rows.column("ends")).as_py())
     for name in sorted(pc.unique(names).to_pylist()):
         mine = pc.equal(names, name)
-        some = struct if pc.all(mine).as_py() else struct.filter(mine)
+        whole = pc.all(mine).as_py()
+        some = struct if whole else struct.filter(mine)
         part = read_native(stream, some)
+        if part.rejected.num_rows:
+            where = paths if whole else paths.filter(mine)
+            part = replace(part, place=_places_in(where))
         at = some.type.get_field_index(WANTED)
         wanted = None if at < 0 else to_mask(some.field(at))[part.positions]
         yield Origin(-1, name, ends=ended), part, wanted
+
+
+def _places_in(paths: pa.ChunkedArray) -> Callable[[int], str]:
+    """Return what tells where a native row came from."""
+    return lambda at: _native_place(paths[at].as_py(), at)
 
 
 def _set_aside(
@@ -319,14 +338,17 @@ def _placed(rejected: pa.Table, ordinal: int) -> pa.Table:
     return rejected.set_column(0, "position", pc.add(rejected.column(0), ordinal))
 
 
-def _refuse_or_keep(
-    storage: SegmentStorage, stream: StreamDef, rejected: pa.Table, rejects: list[dict[str, Any]]
-) -> None:
-    if stream.deadletter is None:
-        row = rejected.slice(0, 1).to_pylist()[0]
-        raise DataError(
-            f"a row of stream {stream.name} must fit its declared columns: {row['reason']}; the "
-            f"row, number {row['position'] + 1}, is {shortened(row['raw'])!r}. Correct it, or "
-            f"declare ON ERROR DEADLETTER <sink> to set such rows aside"
-        )
-    rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", rejected))
+def _native_place(path: str | None, position: int) -> str:
+    return f"file {path}" if path else f"row {position + 1} of its batch"
+
+
+def _refused(stream: StreamDef, part: Slice, ordinal: int) -> DataError:
+    """Return what is wrong with the first row of a slice that does not fit, and where it stands."""
+    row = part.rejected.slice(0, 1).to_pylist()[0]
+    number = f"row {max(0, ordinal) + row['position'] + 1}"
+    where = number if part.place is None else part.place(row["position"])
+    return DataError(
+        f"a row of stream {stream.name} must fit its declared columns: {where}: {row['reason']}; "
+        f"the row is {shortened(row['raw'])!r}. Correct it, or declare ON ERROR DEADLETTER <sink> "
+        f"to set such rows aside"
+    )

@@ -18,6 +18,7 @@ from penstock.algebra import Node
 from penstock.model import MIN_TIME, Batch, Schema
 from penstock.physical.batch import Arrivals, Outcome, run_batch
 from penstock.physical.book import BookedQuery, Moment, QueryBook
+from penstock.physical.closing import settle_all
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import routes
 from penstock.physical.packing import TablePacker
@@ -152,7 +153,8 @@ class LocalEngine:
         )
         for name, table in late.items():
             self.late[name] += [tuple(r.values()) for r in table.to_pylist()]
-        self.progress = timeline.after(outcome.told)
+        after = timeline.after(outcome.told)
+        self.progress = settle_all(self.progress, after, self._storage)
         self._take(outcome)
         reached = {n: Reached(p.max_time, p.heartbeat) for n, p in self.progress.items()}
         told = outcome.counted

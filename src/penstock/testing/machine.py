@@ -238,8 +238,10 @@ class Machine:
             raise QueryError(
                 f"a stream must be declared IDLE AFTER to be passed over, but '{stream}' is not"
             )
-        known = self._engine.progress[definition.name].partitions
-        parts = frozenset(known or (None,)) if partition is None else {str(partition)}
+        known = self._engine.progress[definition.name]
+        parts: set[str | None] = {*known.partitions} if partition is None else {str(partition)}
+        if partition is None and (not parts or known.is_absent(definition.timing)):
+            parts.add(None)
         self._decide({definition.name: Decision(idle=frozenset(parts))})
 
     def end(self, *streams: str) -> None:

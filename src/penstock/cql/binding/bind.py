@@ -23,6 +23,7 @@ from penstock.cql.binding.statements import (
     Resume,
     Select,
     Show,
+    ShowCreate,
     Statement,
 )
 from penstock.cql.binding.times import WindowBinder, chronons, time_kinds
@@ -181,6 +182,8 @@ def _command(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
             f"there is nothing called '{syntax.name.text}'; {suggest(syntax.name.text, known)}",
             syntax.name.span,
         )
+    if syntax.verb == "show create":
+        return ShowCreate(_found(source, catalog, syntax.what, syntax.name).name, syntax.what)
     name = _found(source, catalog, "query", syntax.name).name
     return Pause(name) if syntax.verb == "pause" else Resume(name)
 

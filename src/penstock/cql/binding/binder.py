@@ -30,13 +30,13 @@ from penstock.algebra import (
 )
 from penstock.catalog import Catalog
 from penstock.cql.binding.newest import newest_item
-from penstock.cql.binding.over import has_over
+from penstock.cql.binding.over import has_over, time_columns, window_ends
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.select import SelectBinder, position, top_k
 from penstock.cql.binding.subqueries import Partners
-from penstock.cql.binding.times import WindowBinder, check_one_kind, time_kinds
+from penstock.cql.binding.times import WindowBinder, check_one_kind, find_column, time_kinds
 from penstock.cql.grammar.syntax import (
     Body,
     FromItem,
@@ -47,12 +47,13 @@ from penstock.cql.grammar.syntax import (
     SetQuery,
     Span,
     StreamOf,
+    WindowSyntax,
 )
 from penstock.errors import suggest
 from penstock.expr.functions import coerce
 from penstock.expr.nodes import Column, Expr
 from penstock.expr.types import common_type, type_name
-from penstock.windows import WindowSpec
+from penstock.windows import Bounds, WindowSpec
 
 ALL = 2**62
 """The limit of a query that is ordered and has none."""
@@ -243,11 +244,49 @@ class QueryBinder:
                     f"a window must be over a stream, and {owner} is static; leave the window out",
                     item.window.span,
                 )
-            binder = WindowBinder(self.source, node.schema, next(iter(time_kinds(node))), owner)
-            node = Window(node, binder.bind(item.window))
+            node = self._windowed(node, item.window, owner)
         read = item.window or item.source if isinstance(item.source, Name) else item
         self.places.append((node, (item.span[0], read.span[1])))
         return qualifier, node
+
+    def _windowed(self, node: Node, window: WindowSyntax, owner: str) -> Node:
+        """Return a relation through a window."""
+        if window.descriptor is not None:
+            self._check_descriptor(node, window.descriptor, owner)
+        binder = WindowBinder(self.source, node.schema, next(iter(time_kinds(node))), owner)
+        spec = binder.bind(window)
+        if not window.closed:
+            return Window(node, spec)
+        start = Bounds(binder.time_type, names=("window_start",))
+        end = Bounds(binder.time_type, names=("window_end",))
+        over = ToStream("dstream", Window(node, replace(spec, bounds=start)))
+        return Window(over, WindowSpec(now=True, bounds=end))
+
+    def _check_descriptor(self, node: Node, name: Name, owner: str) -> None:
+        """Refuse a column other than the one that a relation counts time by."""
+        times = time_columns(node)
+        found = find_column(self.source, node.schema, name, owner)
+        if found in window_ends(node):
+            self.source.refuse(
+                f"the rows of a window come at its end, so a window that ends where the next one "
+                f"begins would be counted to that one; write (..) [RANGE T SLIDE T], whose windows "
+                f"include their end, in place of DESCRIPTOR({name.text})",
+                name.span,
+            )
+        if found in times:
+            return
+        known = [node.schema[i].name for i in sorted(times)]
+        if not known:
+            self.source.fail(
+                f"DESCRIPTOR must name a column that holds the time at which a row comes, and "
+                f"{owner} has none; write it with a window in square brackets, such as [TUMBLE T]",
+                name.span,
+            )
+        self.source.fail(
+            f"DESCRIPTOR must name the time column of {owner}, {known[0]}, got {name.text}; write "
+            f"DESCRIPTOR({known[0]})",
+            name.span,
+        )
 
     def _named(self, name: Name) -> tuple[str, Node]:
         key = name.text.lower()

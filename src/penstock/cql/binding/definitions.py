@@ -231,9 +231,17 @@ class DefinitionBinder:
         assert self.syntax.query is not None
         plan = QueryBinder(self.source, self.catalog).top(self.syntax.query)
         if not streams_of(plan):
+            if time_kinds(plan):
+                self.source.fail(
+                    "a continuous query must read a stream, because time passes only where one "
+                    "brings rows, and this one reads only tables; ask for an instant with SELECT "
+                    ".. AS OF time, or join the table with a stream",
+                    self.syntax.query.span,
+                )
             self.source.fail(
                 "a continuous query must read a stream, and this one reads only tables, whose "
-                "answer does not change; ask Spark itself for it",
+                "answer does not change; ask for it once, with a SELECT that stands alone in the "
+                "shell or in session.query",
                 self.syntax.query.span,
             )
         return QueryDef(self.syntax.name.text, plan, self._sink("INTO"), self.sql)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from penstock.algebra import (
+    Aggregate,
     Filter,
     Join,
     Node,
@@ -532,11 +533,13 @@ def time_columns(node: Node) -> frozenset[int]:
     match node:
         case Scan():
             return frozenset((node.time,))
-        case Filter(below, _) | Window(below, _) | ToStream("istream", below, _):
-            slides = isinstance(node, Window) and (
-                node.spec.slide is not None or node.spec.rows_slide is not None
-            )
-            return frozenset() if slides else time_columns(below)
+        case Window(below, spec):
+            slides = spec.slide is not None or spec.rows_slide is not None
+            return window_ends(node) | (frozenset() if slides else time_columns(below))
+        case Filter(below, _) | ToStream("istream", below, _):
+            return time_columns(below)
+        case Aggregate():
+            return window_ends(node)
         case Project(below, exprs, _) | Over(below, _, _, exprs, _):
             times = time_columns(below)
             return frozenset(
@@ -546,6 +549,22 @@ def time_columns(node: Node) -> frozenset[int]:
             return time_columns(left)
         case Join(left, right, kind="inner") if _since_ever(left):
             return frozenset(len(left.schema) + i for i in time_columns(right))
+    return frozenset()
+
+
+def window_ends(node: Node) -> frozenset[int]:
+    """Return the columns that are ``window_end``, the time at which a window's rows come."""
+    match node:
+        case Window(below, spec) if spec.bounds is not None:
+            names = enumerate(spec.bounds.names, len(below.schema))
+            return frozenset(i for i, name in names if name == "window_end")
+        case Filter(below, _) | ToStream("istream", below, _):
+            return window_ends(below)
+        case Aggregate(below, exprs) | Project(below, exprs):
+            # a group of one window is there as long as the window
+            ends = window_ends(below)
+            found = enumerate(exprs)
+            return frozenset(i for i, e in found if isinstance(e, Column) and e.index in ends)
     return frozenset()
 
 

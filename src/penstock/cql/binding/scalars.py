@@ -338,6 +338,18 @@ class ScalarBinder:
                 f".. ORDER BY t)",
                 span_of(node),
             )
+        if name in ("window", "session_window"):
+            self.source.fail(
+                f"{name}(t, '5 minutes') is a key of GROUP BY; in {self.place}, write "
+                f"{name}.start and {name}.end",
+                span_of(node),
+            )
+        if name.partition("_")[0] in ("tumble", "hop", "session"):
+            self.source.fail(
+                f"{name.upper()}(..) is no function of {self.place}; write the window in FROM, "
+                f"such as s [TUMBLE 5 MINUTES], and use its columns window_start and window_end",
+                span_of(node),
+            )
         if node.meta["distinct"] or node.meta["star"] or "filter" in node.meta:
             self.source.fail(
                 f"DISTINCT, '*' and FILTER belong to aggregates, and {name} is not one",

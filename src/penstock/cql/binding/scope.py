@@ -16,17 +16,21 @@ from penstock.model import Schema
 
 @dataclass(frozen=True)
 class ScopeColumn:
-    """A column of a FROM item. ``hidden``: the second of two that USING made one."""
+    """A column of a FROM item. ``hidden``: it is reached by ``item.column`` only.
+
+    ``own`` is the name that the column has in its item, if it is also called otherwise.
+    """
 
     qualifier: str
     name: str
     index: int
     type: pa.DataType
     hidden: bool = False
+    own: str = ""
 
     @property
     def expr(self) -> Column:
-        return Column(self.index, self.type, self.name)
+        return Column(self.index, self.type, self.own or self.name)
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,9 @@ class Scope:
             for c in among
             if c.name.lower() == name.text.lower() and not (qualifier is None and c.hidden)
         ]
+        bounds = [f"{c.qualifier}.{c.name}" for c in among if c.own]
+        if not found and qualifier is None and f"{name.text.lower()}.end" in bounds:
+            source.fail(f"{name.text} is two columns; write {' and '.join(bounds)}", span)
         if not found:
             where = f" in '{qualifier.text}'" if qualifier else ""
             names = [c.name for c in among]

@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 
 from sqlglot import exp
 
-from penstock.algebra import Aggregate, Distinct, Filter, Node, Project, SortKey, TopK
+from penstock.algebra import Aggregate, Distinct, Filter, Node, Project, SortKey, TopK, Window
 from penstock.cql.binding.asof import AsofBinder
 from penstock.cql.binding.chains import Chain
 from penstock.cql.binding.grouping import Stray, after_grouping, over_outputs
@@ -26,6 +26,7 @@ from penstock.cql.binding.over import Overs
 from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
 from penstock.cql.binding.scope import Scope, ScopeColumn
 from penstock.cql.binding.script import Script
+from penstock.cql.binding.spark_windows import called, spark_window
 from penstock.cql.binding.subqueries import NOT_OUTSIDE, Condition, Partners, restrict, split
 from penstock.cql.binding.times import check_one_kind
 from penstock.cql.grammar.syntax import (
@@ -100,13 +101,17 @@ class SelectBinder:
         open: bool = False,
     ) -> None:
         self.source = source
-        self.block = block = push_bound(source, block, queries.deferred)
+        block, window = spark_window(source, push_bound(source, block, queries.deferred))
+        self.block = block
+        self.shows_bounds = bool(window) or _may_show_bounds(source, block)
         self.queries = queries
         self.around = around
         self.open = open
         self.conditions: list[Expr] = []
         self.facts: list[Expr] = []
         self.node, self.scope = self._from()
+        if window:
+            self.scope = called(source, self.scope, window)
         self.node = hinted(self.node, block.hint)
         self.inputs = len(self.node.schema)
         self.aggregates = Aggregates(self.inputs)
@@ -209,6 +214,8 @@ class SelectBinder:
         all_free = all(item.join in _FREE for item in self.block.sources)
         for item in self.block.sources:
             qualifier, node = self.queries.item(item)
+            if isinstance(node, Window) and node.spec.hop is not None and not self.shows_bounds:
+                node = replace(node, spec=replace(node.spec, bounds=None))
             if qualifier and qualifier.lower() in seen:
                 self.source.fail(
                     f"the name '{qualifier}' is used twice in FROM; give one of them an alias "
@@ -431,6 +438,12 @@ class SelectBinder:
             return plan
         kept = [Column(at, e.type, n) for at, (e, n) in enumerate(zip(exprs, names, strict=True))]
         return Project(plan, tuple(kept), tuple(names))
+
+
+def _may_show_bounds(source: Script, block: SelectQuery) -> bool:
+    """Whether a block, or the ORDER BY behind it, may name the bounds of a window."""
+    named = "window_" in source.script[block.span[0] :].lower()  # or a slip of the pen
+    return named or any(item.star for item in block.items)
 
 
 def position(source: Script, node: Scalar, count: int, place: str) -> int | None:

@@ -58,6 +58,14 @@ class Describe:
 
 
 @dataclass(frozen=True)
+class ShowCreate:
+    """Give the text of one definition; ``kind`` as in `Describe`."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
 class Explain:
     """Show a plan; ``level`` is 'logical', 'optimized', 'physical' or 'all' three.
 
@@ -84,4 +92,6 @@ class Ask:
     parsed: Parsed
 
 
-Statement: TypeAlias = Create | Drop | Pause | Resume | Show | Describe | Explain | Select | Ask
+Statement: TypeAlias = (
+    Create | Drop | Pause | Resume | Show | ShowCreate | Describe | Explain | Select | Ask
+)

@@ -14,12 +14,19 @@ import pyarrow as pa
 
 from penstock.algebra import Node, Scan, TableScan, walk
 from penstock.cql.binding.script import Script
-from penstock.cql.grammar.syntax import Duration, Name, Span, TimePoint, WindowClause, WindowSyntax
+from penstock.cql.grammar.syntax import (
+    Duration,
+    Name,
+    Span,
+    TimePoint,
+    WindowClause,
+    WindowSyntax,
+)
 from penstock.errors import DataError, suggest
 from penstock.expr.casts import cast_value
 from penstock.expr.types import STRING
 from penstock.model import INF, MIN_TIME, TIMESTAMP, Schema
-from penstock.windows import LONGEST, WindowSpec
+from penstock.windows import LONGEST, Bounds, WindowSpec
 
 MICROSECONDS: dict[str, int] = {
     "MICROSECOND": 1,
@@ -176,6 +183,8 @@ class WindowBinder:
             self.source.fail("ROWS UNBOUNDED has no SLIDE; use RANGE UNBOUNDED SLIDE D", rows.span)
         if slide is not None and length is None:
             length = INF
+        hop, hop_slide = self._hop(window)
+        slide = slide if hop is None else hop_slide
         origin = window.origin
         partition = self._partition(window)
         return WindowSpec(
@@ -190,7 +199,41 @@ class WindowBinder:
             before=self._optional_instant(clauses.get("BEFORE")),
             partition_by=partition if row_count is not None or "SESSION" in clauses else (),
             origin=instant(self.source, origin, self.kind, self.owner) if origin else None,
+            hop=hop,
+            offset=self._offset(window.offset, slide),
+            bounds=None if hop is None else Bounds(self.time_type, hop),
         )
+
+    @property
+    def time_type(self) -> pa.DataType:
+        """The type of columns that hold times."""
+        return TIMESTAMP if self.kind == STAMPS else pa.int64()
+
+    def _hop(self, window: WindowSyntax) -> tuple[int | None, int | None]:
+        """Return the length and the slide of TUMBLE and HOP."""
+        tumble, hop = (window.clauses.get(word) for word in ("TUMBLE", "HOP"))
+        if hop is None or hop.slide is None:
+            length = self._optional_duration(tumble)
+            return length, length
+        length, slide = self._optional_duration(hop), self._duration(hop.slide)
+        if window.in_order and length is not None and length < slide:
+            stream = f"TABLE {self.owner.split()[-1]}" if " " in self.owner else "TABLE s"
+            time = window.descriptor.text if window.descriptor else "t"
+            first, second = (self.source.text(d.span) for d in (hop.value, hop.slide) if d)
+            self.source.fail(
+                f"HOP must be given first how far it slides and then its size, which is not less: "
+                f"HOP({stream}, DESCRIPTOR({time}), {first}, {second}); windows with gaps between "
+                f"them are [HOP T SLIDE D]",
+                (hop.slide.span[0], hop.value.span[1]) if hop.value else hop.span,
+            )
+        return length, slide
+
+    def _offset(self, offset: Duration | None, slide: int | None) -> int | None:
+        """Return how far pulses are moved, less than they are apart; None if not at all."""
+        if offset is None or slide is None:
+            return None
+        moved = chronons(self.source, offset, self.kind, self.owner, least=-LONGEST)
+        return moved % slide or None
 
     def _check_parts(self, window: WindowSyntax) -> None:
         words = frozenset(window.clauses)
@@ -259,6 +302,8 @@ _COMBINATIONS = {
         "ROWS",
         "RANGE",
         "ROWS RANGE",
+        "TUMBLE",
+        "HOP",
         "NOW",
         "AFTER",
         "BEFORE",

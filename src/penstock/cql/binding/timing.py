@@ -10,8 +10,15 @@ import pyarrow as pa
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
-from penstock.cql.binding.times import STAMPS, chronons, kind_of_type, seconds
-from penstock.cql.grammar.syntax import CreateSyntax, Duration, KeepingSyntax, Scalar, span_of
+from penstock.cql.binding.times import STAMPS, chronons, find_column, kind_of_type, seconds
+from penstock.cql.grammar.syntax import (
+    CreateSyntax,
+    Duration,
+    KeepingSyntax,
+    Name,
+    Scalar,
+    span_of,
+)
 from penstock.expr.nodes import Expr
 from penstock.expr.types import type_name
 from penstock.model import Schema
@@ -19,6 +26,9 @@ from penstock.timing import Punctuation, TimeRules
 
 _KEPT = "99.9"
 """The share of rows, in per cent, that SLACK AUTO keeps if nothing else is said."""
+
+
+_MOST_PARTITIONS = 1 << 20
 
 
 class TimingBinder:
@@ -42,6 +52,7 @@ class TimingBinder:
             clock_lag=self._clock_lag() if "HEARTBEAT" in clauses else None,
             idle_after=None if idle is None else seconds(self.source, idle, "IDLE AFTER"),
             step=None if step is None else self._chronons(step),
+            partitions=self._partitions(),
             punctuations=self._punctuations(),
         )
 
@@ -70,6 +81,16 @@ class TimingBinder:
             )
         return 0 if given is None else self._chronons(given)
 
+    def _partitions(self) -> int | None:
+        given: Name | None = self.syntax.clauses.get("PARTITIONS")
+        if given is None:
+            return None
+        if not 1 <= int(given.text) <= _MOST_PARTITIONS:
+            self.source.fail(
+                f"PARTITIONS must be from 1 to {_MOST_PARTITIONS}, got {given.text}", given.span
+            )
+        return int(given.text)
+
     def _punctuations(self) -> tuple[Punctuation, ...]:
         given = self.syntax.clauses.get("PUNCTUATION")
         if given is None:
@@ -81,8 +102,10 @@ class TimingBinder:
                 f"{type_name(condition.type)}",
                 span_of(given.condition),
             )
+        on = self._columns(given.on)
+        lasts = None if given.lasts is None else self._chronons(given.lasts)
         if given.time is None:
-            return (Punctuation(condition),)
+            return (Punctuation(condition, None, on, lasts),)
         time = self._scalar(given.time, "PUNCTUATION .. TIME")
         if kind_of_type(time.type) != self.kind or not _counts(time.type):
             own = type_name(self.schema[self.time].type)
@@ -91,11 +114,33 @@ class TimingBinder:
                 f"{type_name(time.type)}",
                 span_of(given.time),
             )
-        return (Punctuation(condition, time),)
+        return (Punctuation(condition, time, on, lasts),)
+
+    def _columns(self, given: tuple[Name, ...]) -> tuple[int, ...]:
+        """Return the columns whose values a punctuation speaks of, in order, each once."""
+        found = []
+        for name in given:
+            at = find_column(self.source, self.schema, name, self.owner)
+            kind = self.schema[at].type
+            if not _names(kind):
+                self.source.fail(
+                    f"a column of PUNCTUATION .. ON must be an integer, a text, a date, a "
+                    f"timestamp or a boolean, but '{name.text}' is {type_name(kind)}; name the "
+                    f"column that says which part is closed",
+                    name.span,
+                )
+            found.append(at)
+        return tuple(sorted(set(found)))
 
     def _scalar(self, given: Scalar, clause: str) -> Expr:
         scope: Any = Scope.of(self.syntax.name.text, self.schema)
         return ScalarBinder(self.source, scope, clause).bind(given)
+
+
+def _names(kind: pa.DataType) -> bool:
+    """Whether values of a type name parts of a stream: they are equal or not, nothing between."""
+    plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean)
+    return any(is_one(kind) for is_one in (*plain, pa.types.is_date32, pa.types.is_timestamp))
 
 
 def _counts(type: pa.DataType) -> bool:

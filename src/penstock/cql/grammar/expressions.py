@@ -31,6 +31,7 @@ _AFTER_DURATION = RESERVED | frozenset(
         "HEARTBEAT",
         "PUNCTUATION",
         "STEP",
+        "PARTITIONS",
         "PRIORITY",
         "LATE",
         "TIMESTAMP",
@@ -196,7 +197,11 @@ class ExpressionParser(Steps):
         while self.sign(TokenType.DOT):
             if self._curr and self._curr.token_type == TokenType.STAR:
                 self.fail("'*' can stand only in SELECT * and COUNT(*)")
-            parts.append(self.name("the name of a column"))
+            if self.is_word("END"):  # window.end
+                parts.append(Name(self._curr.text, self.here()))
+                self._advance()
+            else:
+                parts.append(self.name("the name of a column"))
         if len(parts) > 2:
             self.fail(
                 "a column must be written as column or item.column, got "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +59,7 @@ _CLAUSES: dict[str, tuple[str, ...]] = {
         "HEARTBEAT",
         "PUNCTUATION",
         "STEP",
+        "PARTITIONS",
         "PRIORITY",
         "ON",
         "LATE",
@@ -130,8 +131,15 @@ class StatementParser(QueryParser):
             self.demand("QUERY", verb.upper())
             return CommandSyntax(verb, self.name("the name of a query"), "", self.since(start))
         if self.accept("SHOW"):
+            if self.accept("CREATE"):
+                kind = "view" if self.accept("MATERIALIZED", "VIEW") else self._kind("SHOW CREATE")
+                name = self.name(f"the name of a {kind}")
+                return CommandSyntax("show create", name, kind, self.since(start))
             if not self.is_word(*SHOWN):
-                self.fail(f"SHOW must be followed by one of {', '.join(SHOWN)}, got {self.got()}")
+                self.fail(
+                    f"SHOW must be followed by one of {', '.join(SHOWN)} or CREATE, got "
+                    f"{self.got()}"
+                )
             what = self._curr.text.lower()
             self._advance()
             return CommandSyntax("show", None, what, self.since(start))
@@ -335,10 +343,28 @@ class StatementParser(QueryParser):
         self.demand("CLOCK", "HEARTBEAT FROM")
         return self.duration("LAG") if self.accept("LAG") else None
 
+    def _partitions(self) -> Name:
+        token = self._curr
+        if not token or token.token_type != TokenType.NUMBER or not token.text.isdecimal():
+            self.fail(f"PARTITIONS must be followed by a whole number, got {self.got()}")
+        self._advance()
+        return Name(token.text, (token.start, token.end + 1))
+
     def _punctuation(self) -> PunctuationSyntax:
         self.demand("WHEN", "PUNCTUATION")
         condition = self.scalar()
-        return PunctuationSyntax(condition, self.scalar() if self.accept("TIME") else None)
+        time = self.scalar() if self.accept("TIME") else None
+        if not self.is_word("ON") or not self._opens(self._next):
+            return PunctuationSyntax(condition, time)
+        self._advance()
+        opened = self.here()[0]
+        self.sign(TokenType.L_PAREN)
+        on = [self.name("PUNCTUATION .. ON takes columns; the name of one")]
+        while self.sign(TokenType.COMMA):
+            on.append(self.name("the name of a column"))
+        self.close(TokenType.R_PAREN, ")", opened)
+        lasts = self.duration("FOR") if self.accept("FOR") else None
+        return PunctuationSyntax(condition, time, tuple(on), lasts)
 
     def _on_error(self) -> Name | None:
         self.demand("ERROR", "ON")
@@ -368,6 +394,7 @@ _READERS: dict[str, Callable[[StatementParser], Any]] = {
     "HEARTBEAT": StatementParser._from_clock,
     "PUNCTUATION": StatementParser._punctuation,
     "STEP": lambda parser: parser.duration("STEP"),
+    "PARTITIONS": StatementParser._partitions,
     "PRIORITY": lambda parser: parser.scalar(),
     "ON": StatementParser._on_error,
     "LATE": StatementParser._late_into,
@@ -383,18 +410,30 @@ def _parser(tokens: list[Token], script: str) -> StatementParser:
 
 def parse_script(text: str) -> list[Parsed]:
     """Return the statements of a script, in order. Syntax only: no name is looked up."""
+    found = []
+    for read in parse_each(text):
+        if isinstance(read, QueryError):
+            raise read
+        found.append(read)
+    return found
+
+
+def parse_each(text: str) -> Iterator[Parsed | QueryError]:
+    """Yield each statement of a script, or what is wrong with it."""
     statements: list[list[Token]] = [[]]
     for token in tokenize(text):
         if token.token_type == TokenType.SEMICOLON:
             statements.append([])
         else:
             statements[-1].append(token)
-    found = []
     for tokens in statements:
         if tokens:
-            syntax = _guarded(lambda p: p.statement(), tokens, text)
-            found.append(Parsed(syntax, text, (tokens[0].start, tokens[-1].end + 1)))
-    return found
+            try:
+                syntax = _guarded(lambda p: p.statement(), tokens, text)
+            except QueryError as error:
+                yield error
+                continue
+            yield Parsed(syntax, text, (tokens[0].start, tokens[-1].end + 1))
 
 
 def parse_query(text: str) -> QuerySyntax:
@@ -424,7 +463,7 @@ def parse_window(text: str) -> WindowSyntax:
     """Return the syntax of a text that must be one window in square brackets."""
 
     def read(parser: StatementParser) -> WindowSyntax:
-        window = parser._window()
+        window = parser.maybe_window()
         if window is None:
             parser.fail(f"a window must begin with '[', got {parser.got()}")
         parser.finish()

@@ -4,7 +4,8 @@ query  := [WITH name AS (query), ..] body [ORDER BY ..] [LIMIT k] [instant]
 body   := term ((UNION | EXCEPT | MINUS) [ALL | DISTINCT] term)*
 term   := block (INTERSECT [ALL | DISTINCT] block)*
 block  := SELECT [/*+ hint */] .. [QUALIFY ..] | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
-item   := (name | (query) | ISTREAM (query)) [window] [instant] [[AS] alias] [window] [instant]
+item   := source [instant] [[AS] alias] [window] [instant]
+source := (name | (query) | ISTREAM (query)) [window] | function of a window
 join   := , item | CROSS JOIN item | [INNER | LEFT | RIGHT | FULL | SEMI | ANTI] JOIN item ON ..
 asof   := ASOF [INNER | LEFT] JOIN item [MATCH_CONDITION (condition)] [ON .. | USING (..)]
 instant := [FOR SYSTEM_TIME | TIMESTAMP] AS OF point
@@ -19,10 +20,8 @@ from typing import NoReturn
 
 from sqlglot.tokens import TokenType
 
-from penstock.cql.grammar.over_text import OverParser
 from penstock.cql.grammar.syntax import (
     Body,
-    Duration,
     FromItem,
     Name,
     OrderItem,
@@ -32,9 +31,8 @@ from penstock.cql.grammar.syntax import (
     SetQuery,
     StreamOf,
     TimePoint,
-    WindowClause,
-    WindowSyntax,
 )
+from penstock.cql.grammar.window_text import WindowParser
 
 HINTS = ("MULTIWAY", "CASCADE")
 _HINT = re.compile(r"\s*/\*\+\s*(.*?)\s*\*/", re.DOTALL)
@@ -46,15 +44,8 @@ _OUTER = {
     "LATERAL": "LATERAL; write a sub-query that does not read its neighbours and join with it",
 }
 
-_WINDOW_WORDS = ("ROWS", "RANGE", "NOW", "AFTER", "BEFORE", "FIXED", "SESSION")
 
-WINDOW_FORMS = (
-    "[ROWS N], [RANGE T], [RANGE T SLIDE D], [PARTITION BY c ROWS N], [NOW], [AFTER x], [BEFORE "
-    "x], [FIXED M] or [SESSION G]"
-)
-
-
-class QueryParser(OverParser):
+class QueryParser(WindowParser):
     """Queries, down to the scalar expressions. ``instants`` are those of AS OF, as they came."""
 
     instants: list[TimePoint]
@@ -89,7 +80,7 @@ class QueryParser(OverParser):
         start = self.here()[0]
         before = ((), ("FOR", "SYSTEM_TIME"), ("TIMESTAMP",))
         if any(self.accept(*words, "AS", "OF") for words in before):
-            point = self._time_point("AS OF")
+            point = self.time_point("AS OF")
             span = self.since(start)
             if self.instants and self.instants[0].value != point.value:
                 self.fail("a query is answered for one instant, got two AS OF that differ", span)
@@ -312,15 +303,14 @@ class QueryParser(OverParser):
 
     def _from_item(self, join: str) -> FromItem:
         start = self.here()[0]
-        source = self._source()
-        window = self._window()
+        source, window = self.window_function() or (self._source(), self.maybe_window())
         self._instant()
         alias = self._alias(join)
         if self._opens(self._curr) and alias:
             self.refuse(
                 f"the columns of {alias.text} cannot be named here; name them with AS in its SELECT"
             )
-        second = self._window()
+        second = self.maybe_window()
         if window and second:
             self.fail("an item of FROM can have one window, got two", second.span)
         self._instant()
@@ -395,8 +385,8 @@ class QueryParser(OverParser):
         name = self.name("the name of a stream, table or view, or a sub-query,")
         if self._opens(self._curr):
             self.refuse(
-                f"there are no table functions such as {name.text}(..); declare a stream, table "
-                f"or view"
+                f"there are no table functions such as {name.text}(..), only TUMBLE(..), HOP(..) "
+                f"and SESSION(..); declare a stream, table or view"
             )
         if self._curr and self._curr.token_type == TokenType.DOT:
             self.fail(f"names have one part, got '{name.text}.'")
@@ -417,99 +407,6 @@ class QueryParser(OverParser):
         self.fail(
             f"JOIN must say ON condition or USING (columns), got {self.got()}; "
             f"CROSS JOIN is without a condition"
-        )
-
-    # ---- windows
-
-    def _window(self) -> WindowSyntax | None:
-        if not self._curr or self._curr.token_type != TokenType.L_BRACKET:
-            return None
-        return self.window()
-
-    def window(self) -> WindowSyntax:
-        """Read a window in square brackets."""
-        opened = self._curr.start
-        self._advance()
-        partition: list[Name] = []
-        clauses: dict[str, WindowClause] = {}
-        origin: TimePoint | None = None
-        if self.accept("PARTITION"):
-            self.demand("BY", "PARTITION")
-            partition.append(self._partition_column())
-            while self.sign(TokenType.COMMA):
-                partition.append(self._partition_column())
-        while self.is_word(*_WINDOW_WORDS):
-            clause = self._window_clause()
-            if clause.word in clauses:
-                self.fail(f"{clause.word} can be said once in a window, got it twice", clause.span)
-            clauses[clause.word] = clause
-            if clause.word in ("AFTER", "BEFORE") and self.is_word("AND"):
-                self._advance()
-                if not self.is_word("AFTER", "BEFORE"):
-                    self.fail(f"AND must be followed by AFTER or BEFORE, got {self.got()}")
-        if self.accept("START"):
-            origin = self._time_point("START")
-        if self._curr and self._curr.token_type != TokenType.R_BRACKET:
-            if self.is_word("SLIDE"):
-                self.fail("SLIDE must follow ROWS N or RANGE T")
-            self.fail(f"{self.got()} is not part of a window; a window is {WINDOW_FORMS}")
-        self.close(TokenType.R_BRACKET, "]", opened)
-        if not clauses and (origin is None or partition):
-            self.fail(f"a window is {WINDOW_FORMS}", self.since(opened))
-        return WindowSyntax(tuple(partition), clauses, origin, self.since(opened))
-
-    def _partition_column(self) -> Name:
-        name = self.name("PARTITION BY takes names of columns; the name of a column")
-        if self.sign(TokenType.DOT):
-            name = self.name("the name of a column")
-        if self._curr and (
-            self._curr.token_type not in (TokenType.COMMA, TokenType.R_BRACKET)
-            and not self._is_plain_word()
-        ):
-            self.fail(
-                f"PARTITION BY takes names of columns, got an expression at {self.got()}; compute "
-                f"it in a sub-query"
-            )
-        return name
-
-    def _window_clause(self) -> WindowClause:
-        start = self._curr.start
-        word = self._curr.text.upper()
-        self._advance()
-        value: Duration | TimePoint | None = None
-        if word in ("AFTER", "BEFORE"):
-            value = self._time_point(word)
-        elif word != "NOW" and not (word in ("ROWS", "RANGE") and self.accept("UNBOUNDED")):
-            value = self.duration(word)
-        slide = None
-        if word in ("ROWS", "RANGE") and self.accept("SLIDE"):
-            slide = self.duration("SLIDE")
-        return WindowClause(word, value, slide, self.since(start))
-
-    def duration(self, word: str) -> Duration:
-        """Read a duration after ``word``."""
-        start = self.here()[0]
-        self.accept("INTERVAL")
-        number, unit, span = self.duration_parts(word)
-        return Duration(number, unit, (start, span[1]))
-
-    def _time_point(self, word: str) -> TimePoint:
-        start = self.here()[0]
-        if self.is_word("TIMESTAMP", "DATE"):
-            self._advance()
-        token = self._curr
-        if token and token.token_type == TokenType.STRING:
-            self._advance()
-            return TimePoint(token.text, self.since(start))
-        negative = self.sign(TokenType.DASH)
-        token = self._curr
-        if token and token.token_type == TokenType.NUMBER and token.text.isdigit():
-            self._advance()
-            value = -int(token.text) if negative else int(token.text)
-            return TimePoint(value, self.since(start))
-        self.fail(
-            f"{word} must be followed by a point in time such as '2024-01-31 12:00:00' or, where "
-            f"time is counted in integers, 100; got {self.got()}"
         )
 
 

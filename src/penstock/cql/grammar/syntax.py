@@ -62,10 +62,12 @@ class KeepingSyntax:
 
 @dataclass(frozen=True)
 class PunctuationSyntax:
-    """``PUNCTUATION WHEN condition TIME expr``."""
+    """``PUNCTUATION WHEN condition TIME expr ON (columns) FOR duration``."""
 
     condition: Scalar
     time: Scalar | None
+    on: tuple[Name, ...] = ()
+    lasts: Duration | None = None
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,20 @@ class WindowClause:
 
 @dataclass(frozen=True)
 class WindowSyntax:
-    """What stands in square brackets; clauses by their upper-case word, in the order typed."""
+    """What stands in square brackets; clauses by their upper-case word, in the order typed.
+
+    A window made by a function also has the column of its ``descriptor``.  ``closed``: rows are
+    there when their session is over.  ``in_order``: slide and size were told apart by their places.
+    """
 
     partition_by: tuple[Name, ...]
     clauses: dict[str, WindowClause]
     origin: TimePoint | None
     span: Span
+    offset: Duration | None = None
+    descriptor: Name | None = None
+    closed: bool = False
+    in_order: bool = False
 
 
 @dataclass(frozen=True)
@@ -255,7 +265,7 @@ class DropSyntax:
 
 @dataclass(frozen=True)
 class CommandSyntax:
-    """``PAUSE``, ``RESUME`` and ``DESCRIBE`` (``name``), ``SHOW`` (``what``)."""
+    """``PAUSE``, ``RESUME`` and ``DESCRIBE`` (``name``), ``SHOW`` (``what``), ``SHOW CREATE``."""
 
     verb: str
     name: Name | None

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.fs
 
 from penstock.catalog import StreamDef
-from penstock.errors import DataError, suggest
+from penstock.errors import ConfigError, DataError, suggest
 from penstock.expr.types import parse_type, type_name
 from penstock.model import I64, INF, MIN_TIME, TIMESTAMP, Field, Mask, Schema, one_array
 
@@ -120,11 +120,13 @@ class Slice:
 
     ``table`` has the declared columns and types; ``positions`` are the places of its rows counted
     from the start of the slice; ``rejected`` holds position, reason and raw text of the others.
+    ``place`` tells where the row at a position stands, if that is a file.
     """
 
     table: pa.Table
     positions: I64
     rejected: pa.Table
+    place: Callable[[int], str] | None = None
 
 
 def no_rows(definition: StreamDef) -> Slice:
@@ -139,6 +141,17 @@ def option(definition: StreamDef, name: str, default: str | None = None) -> str 
         if key.lower() == name:
             return str(value)
     return default
+
+
+def refuses_missing(definition: StreamDef) -> bool:
+    """Return whether a JSON line must have every declared key: the option ``missing``."""
+    given = (option(definition, "missing") or "null").lower()
+    if given not in ("null", "error"):
+        raise ConfigError(
+            f"the option missing of stream {definition.name} must be 'null', a missing key is "
+            f"null, or 'error', such a line is a bad row, got '{given}'"
+        )
+    return given == "error"
 
 
 def to_json(definition: StreamDef) -> str:

@@ -1,4 +1,5 @@
-"""Lines of JSON objects. A key that is missing is null; keys that are not declared are ignored.
+"""Lines of JSON objects. A key that is missing is null, or makes the line a bad row, as the option
+``missing`` says; keys that are not declared are ignored.
 
 Keys are matched in any case: the one that is spelled as declared wins, and of several others none
 does, so that the line is rejected.  Numbers are accepted as text, as they are written; the texts
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,13 @@ import pyarrow.json
 from penstock.catalog import StreamDef
 from penstock.expr.types import type_name
 from penstock.model import I64, TIMESTAMP, Field, Mask, one_array
-from penstock.sources.readers.base import Slice, make_slice, no_rejected, rejected_rows
+from penstock.sources.readers.base import (
+    Slice,
+    make_slice,
+    no_rejected,
+    refuses_missing,
+    rejected_rows,
+)
 from penstock.sources.readers.conversion import convert, naive_utc
 from penstock.sources.readers.lines import (
     Block,
@@ -110,6 +117,8 @@ def read_json(
     start = check_text(definition, source, path)
     for block in blocks(source, max(first, start), last):
         found = _read_block(definition, block, wanted)
+        if refuses_missing(definition):
+            found = _without_missing(definition, block, found)
         rejected = no_rejected()
         if found.broken:
             lost = np.array([at for at, _ in found.broken], np.int64)
@@ -141,6 +150,45 @@ def _read_block(definition: StreamDef, block: Block, wanted: Sequence[int]) -> _
     rows = _read(definition, block.only(plain), keys, tried).moved(plain)
     found = rows.merged(_slow(definition, block, np.flatnonzero(odd), keys))
     return _Rows(found.arrays, found.places, [*faults.items(), *found.broken])
+
+
+def _without_missing(definition: StreamDef, block: Block, rows: _Rows) -> _Rows:
+    """Take out the rows whose line lacks a declared key; a key whose value is null is there.
+
+    Only lines with a null are looked at.  Of those that hold one object and no escapes, a pattern
+    says whether a key is there; the others are parsed.
+    """
+    bad: Mask = np.zeros(len(rows.places), bool)
+    told: dict[int, str] = {}
+    for at, array in rows.arrays.items():
+        nulls = np.flatnonzero(np.asarray(array.is_null()) & ~bad)
+        if not len(nulls):
+            continue
+        name = definition.schema[at].name
+        lacks = _lacking(block, rows.places[nulls], name)
+        for place in rows.places[nulls[lacks]].tolist():
+            told[place] = f"the key '{name}' is missing"
+        bad[nulls[lacks]] = True
+    if not told:
+        return rows
+    return replace(rows.kept(~bad), broken=[*rows.broken, *sorted(told.items())])
+
+
+def _lacking(block: Block, places: I64, name: str) -> Mask:
+    lines = block.lines.take(pa.array(places)).view(pa.large_string())
+    key = re.escape(json.dumps(name, ensure_ascii=False))
+    there = np.asarray(pc.match_substring_regex(lines, rf"{key}\s*:", ignore_case=True))
+    simple = np.asarray(
+        pc.and_(
+            pc.equal(pc.count_substring(lines, "{"), 1),
+            pc.invert(pc.match_substring(lines, "\\")),
+        )
+    )
+    lacks: Mask = ~there & simple
+    for doubtful in np.flatnonzero(~simple).tolist():
+        found = _parsed(block.line(int(places[doubtful])))
+        lacks[doubtful] = all(key.lower() != name.lower() for key, _ in found)
+    return lacks
 
 
 def _spelling(definition: StreamDef, block: Block, wanted: Sequence[int]) -> dict[int, str]:
