@@ -22,6 +22,7 @@ from benchmarks import (
     against_spark,
     beyond_memory,
     classes,
+    packing,
     skew,
 )
 from benchmarks.harness import Measure, console, draw, report, spark_session, write_table
@@ -44,6 +45,7 @@ BENCHMARKS = {
     "spatial": Benchmark(classes.join_class("spatial"), 0.5),
     "beyond": Benchmark(beyond_memory.beyond_memory, 3),
     "skew": Benchmark(skew.skew, 0.5),
+    "packing": Benchmark(packing.packing),
     "sliding": Benchmark(against_spark.sliding),
     "window": Benchmark(against_ourselves.long_window),
     "sharing": Benchmark(against_ourselves.sharing),

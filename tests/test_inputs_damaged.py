@@ -66,7 +66,7 @@ class Source:
         """Read a batch as tasks do."""
         found: Rows = []
         for partition in self.reader.partitions(start, end):
-            for _, path, first, last, ordinal, _, _ in self.reader.read(partition):
+            for _, path, first, last, ordinal, *_ in self.reader.read(partition):
                 for part in read_slice(self.definition, path, first, last):
                     assert (part.positions + ordinal).tolist()[:1] in ([], [ordinal])
                     found += part.table["n"].to_pylist()
@@ -420,7 +420,7 @@ def test_the_list_of_a_watched_folder_damaged_in_every_way(tmp_path: Path) -> No
     assert ("of another time", True) in outcomes  # what it lacks was not begun, and is found again
     assert ("byte 7", False) in outcomes
     shutil.rmtree(kept)
-    with pytest.raises(StateError, match=r"files.jsonl must tell the 2 files .* it is gone"):
+    with pytest.raises(StateError, match=r"files.jsonl must tell the 3 files .* it is gone"):
         source().plan(ends[1])
 
 
@@ -754,6 +754,10 @@ def test_offsets_that_make_no_sense_are_refused(
         others: list[Any] = [None, "x", -7, 2**70, 1.5]
         if isinstance(value, str):
             others += [ends[1]["s"][name][::-1], 3]
+        elif isinstance(value, list):
+            ((file, at, row),) = value
+            moved = [(file + 1, at, row), (file, at + 1, row), (file, at, row + 1), (file, 0, row)]
+            others += [[], [[]], [[1, 2]], value * 2, [5], *([[*other]] for other in moved)]
         elif not isinstance(value, bool):
             others += [value + 1, value + 2, 10**6, True]
         for other in others:
@@ -799,14 +803,16 @@ def test_the_backlog_of_damaged_inputs_is_not_known(tmp_path: Path) -> None:
     assert backlog.waiting(0, None) == Waiting(sum(sizes), "bytes")
     parquet(folder / "e.parquet", range(12, 15), 9)
     source.plan({})
-    at_third = backlog.waiting(6, (str(files[1]), 3))
-    assert at_third == Waiting(sum(sizes[2:]) + (folder / "e.parquet").stat().st_size, "bytes")
+    at_third: Offset = {"open": [], "begun": 2}
+    left = backlog.waiting(6, at_third)
+    assert left == Waiting(sum(sizes[2:]) + (folder / "e.parquet").stat().st_size, "bytes")
+    assert backlog.waiting(6, {"file": 2, "at": 0}) == left
     whole = (kept / "files.jsonl").read_bytes()
     (kept / "files.jsonl").write_bytes(whole + b"garbage\n")
-    assert backlog.waiting(6, (str(files[1]), 3)) is None
-    assert backlog.waiting(6, (str(files[1]), 3)) is None
+    assert backlog.waiting(6, at_third) is None
+    assert backlog.waiting(6, at_third) is None
     (kept / "files.jsonl").write_bytes(whole)
-    assert backlog.waiting(6, (str(files[1]), 3)) == at_third
+    assert backlog.waiting(6, at_third) == left
     pushed(tmp_path / "spool")
     (tmp_path / "spool" / "head").write_bytes(b"")
     memory = Source("memory", tmp_path / "spool").definition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from penstock.reference import Inputs
 from penstock.runs.manifest import Manifest
 from penstock.session import Session
 from penstock.settings import Settings
-from penstock.sources.base import Waiting
-from penstock.sources.formats import backlog_of
+from penstock.sources.base import Limits, Waiting
+from penstock.sources.formats import backlog_of, source_format
 from penstock.sources.spool import Spool
 from tests.comparison import check_answer, interval_rows
 
@@ -44,15 +45,26 @@ def test_pushed_rows_are_waiting_until_they_are_taken(tmp_path: Path) -> None:
     assert backlog.waiting(3, None) == Waiting(0, "rows")
 
 
-def test_of_a_replay_the_rest_of_its_files_is_waiting(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("order", "waiting"),
+    [("name", [16, 12, 4, 0]), ("parallel", [16, 8, 4, 0])],  # of a file that is begun its header
+)
+def test_of_a_replay_the_rest_of_its_files_is_waiting(
+    tmp_path: Path, order: str, waiting: list[int]
+) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("x,t\n1,1\n2,2\n")
-    backlog = backlog_of(stream("replay", path=str(tmp_path)), "")
+    definition = stream("replay", path=str(tmp_path), order=order)
+    backlog = backlog_of(definition, "")
     assert backlog.waiting(0, None) == Waiting(24, "bytes")
-    assert backlog.waiting(1, (str(tmp_path / "a.csv"), 8)) == Waiting(16, "bytes")
-    assert backlog.waiting(3, (str(tmp_path / "b.csv"), 8)) == Waiting(4, "bytes")
-    assert backlog.waiting(4, (str(tmp_path / "b.csv"), 12)) == Waiting(0, "bytes")
-    assert backlog.waiting(4, None) is None  # opened again: not known before the next batch
+    limits = Limits(1, width=1)
+    reader = source_format("replay").reader(definition, limits, None)
+    position, left = reader.position(None), []
+    while not position.done:
+        position = reader.advance(position, False)
+        left.append(backlog.waiting(1, json.loads(json.dumps(position.to_json()))))
+    assert left == [Waiting(bytes, "bytes") for bytes in waiting]
+    assert backlog.waiting(4, None) is None  # nothing says where it stands
 
 
 def test_of_columnar_files_in_proportion(tmp_path: Path) -> None:
@@ -61,7 +73,9 @@ def test_of_columnar_files_in_proportion(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(rows, path)
     size = path.stat().st_size
     backlog = backlog_of(stream("replay", path=str(path)), "")
-    assert backlog.waiting(25, (str(path), 25)) == Waiting(size - size // 4, "bytes")
+    at: dict[str, object] = {"file": 0, "at": 25}
+    assert backlog.waiting(25, at) == Waiting(size - size // 4, "bytes")
+    assert backlog.waiting(25, {"begun": 1, "open": [[0, 25, 25]]}) == backlog.waiting(25, at)
 
 
 @pytest.mark.parametrize("options", [{"rate": "5"}, {"speed": "2"}, {"loop": "true"}])

@@ -550,7 +550,7 @@ class Run:
 def test_replay_on_spark_and_an_exact_restart(spark: Any, tmp_path: Path) -> None:
     numbers(tmp_path / "a.csv", 0, 30)
     numbers(tmp_path / "b.csv", 30, 100)
-    definition = stream(NUMBERS, path=tmp_path)
+    definition = stream(NUMBERS, path=tmp_path, order="name")
     run = Run(spark, tmp_path / "checkpoint", Settings({"batch.rows": 13}))
     query = run.start(definition, fail_at=3)
     with pytest.raises(Exception, match="stopped on purpose"):
@@ -618,7 +618,7 @@ def test_empty_source_and_available_now(spark: Any, tmp_path: Path) -> None:
     empty = stream(NUMBERS, path=numbers(tmp_path / "a.csv", 0, 0))
     run = Run(spark, tmp_path / "one")
     run.until(run.start(empty), run.finished)
-    assert [row[2:] for row in run.rows] == [(0, 0, 0, 0, True)]
+    assert [row[2:7] for row in run.rows] == [(0, 0, 0, 0, True)]
     definition = stream(NUMBERS, path=numbers(tmp_path / "b.csv", 0, 25), rate=1)
     run = Run(spark, tmp_path / "two", Settings({"batch.rows": 10}))
     assert run.start(definition, availableNow=True).awaitTermination(60)
@@ -692,16 +692,17 @@ def test_a_watched_folder_is_cut_by_rows_files_and_bytes(tmp_path: Path) -> None
         parquet_file(tmp_path / f"{9 - number}.parquet", range(10), number)
     (tmp_path / ".hidden.parquet").write_text("no data")
     (tmp_path / "notes.txt").write_text("no data")
-    files = FolderFiles("s", tmp_path, tmp_path / "list")
+    definition = stream(NUMBERS, format="parquet", path=tmp_path, order="name")
+    files = FolderFiles(definition, tmp_path, tmp_path / "list")
     files.look()
     most = 2**62
-    assert [Path(p).stem for p in files.paths] == ["9", "8", "7", "6"]
+    assert [Path(p).stem for p in files.paths] == ["6", "7", "8", "9"]
     end, slices = files.advance(FolderPosition(), 15, most, most)
-    assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("9", 0, 10, 0), ("8", 0, 5, 10)]
+    assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("6", 0, 10, 0), ("7", 0, 5, 10)]
     assert end == FolderPosition(1, 5, 15, end.listed)
-    again = FolderFiles("s", tmp_path, tmp_path / "list")
+    again = FolderFiles(definition, tmp_path, tmp_path / "list")
     end, slices = again.advance(end, most, 2, most)
-    assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("8", 5, 10, 15), ("7", 0, 10, 20)]
+    assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("7", 5, 10, 15), ("8", 0, 10, 20)]
     per_row = (
         pyarrow.parquet.read_metadata(tmp_path / "6.parquet").row_group(0).total_byte_size / 10
     )
@@ -712,25 +713,27 @@ def test_a_watched_folder_is_cut_by_rows_files_and_bytes(tmp_path: Path) -> None
     parquet_file(tmp_path / "old.parquet", range(2), -100)  # older, but it came later
     again.look()
     assert Path(again.paths[-1]).stem == "old"
-    assert again.waiting(again.paths[-2], 10) == (tmp_path / "old.parquet").stat().st_size
+    assert again.waiting(4, []) == (tmp_path / "old.parquet").stat().st_size
+    assert again.waiting(3, [(3, 10)]) == again.waiting(4, [])
 
 
 def test_the_list_of_a_watched_folder_after_a_crash(tmp_path: Path) -> None:
     parquet_file(tmp_path / "a.parquet", range(3), 0)
-    FolderFiles("s", tmp_path, tmp_path / "list").look()
+    definition = stream(NUMBERS, format="parquet", path=tmp_path, order="name")
+    FolderFiles(definition, tmp_path, tmp_path / "list").look()
     kept = tmp_path / "list" / "files.jsonl"
     with open(kept, "ab") as cut:
         cut.write(b'{"path": "/some')
-    files = FolderFiles("s", tmp_path, tmp_path / "list")
+    files = FolderFiles(definition, tmp_path, tmp_path / "list")
     parquet_file(tmp_path / "b.parquet", range(3), 1)
     files.look()
-    files = FolderFiles("s", tmp_path, tmp_path / "list")
+    files = FolderFiles(definition, tmp_path, tmp_path / "list")
     assert [Path(p).stem for p in files.paths] == ["a", "b"]
     kept.write_bytes(b"no json\n")
     with pytest.raises(StateError, match="it is damaged"):
-        FolderFiles("s", tmp_path, tmp_path / "list")
+        FolderFiles(definition, tmp_path, tmp_path / "list")
     (tmp_path / "c.parquet").write_bytes(b"half a file")
-    files = FolderFiles("s", tmp_path, tmp_path / "other")
+    files = FolderFiles(definition, tmp_path, tmp_path / "other")
     files.look()
     end, slices = files.advance(FolderPosition(), 100, 100, 2**62)
     assert [Path(s[1]).stem for s in slices] == ["a", "b"]  # those before it come first
@@ -747,7 +750,7 @@ def test_a_watched_folder_on_spark(spark: Any, tmp_path: Path) -> None:
     folder.mkdir()
     for number in range(5):
         parquet_file(folder / f"{9 - number}.parquet", range(10 * number, 10 * number + 10), number)
-    definition = stream(NUMBERS, format="parquet", path=folder)
+    definition = stream(NUMBERS, format="parquet", path=folder, order="time")
     run = Run(spark, tmp_path / "checkpoint", Settings({"batch.rows": 15}))
     run.until(run.start(definition, tmp_path / "list"), lambda: len(run.rows) == 7)
     assert [row[0] for row in read_all(definition, run.rows)] == list(range(50))

@@ -13,7 +13,7 @@ import re
 from penstock.extensions import public_options
 
 _FOLDER = """
-    path pathglobfilter recursivefilelookup modifiedbefore modifiedafter maxfilespertrigger
+    path order pathglobfilter recursivefilelookup modifiedbefore modifiedafter maxfilespertrigger
     maxbytespertrigger latestfirst maxfileage filenameonly cleansource sourcearchivedir basepath
     ignorecorruptfiles ignoremissingfiles compression mergeschema mode columnnameofcorruptrecord
 """
@@ -26,7 +26,7 @@ _LAKE = """
 """
 
 _PUBLIC = {
-    "replay": "path format rate speed loop delimiter null missing",
+    "replay": "path format order rate speed loop delimiter null missing",
     "memory": "rows",
     "jsonl": "path overwrite",
     "parquet": f"overwrite datetimerebasemode int96rebasemode {_FOLDER}",

@@ -109,6 +109,16 @@ class Settings:
         "Most files that one folder source puts into a batch.",
         least=1,
     )
+    pack_tasks = Setting(
+        "pack.tasks",
+        0,
+        "int",
+        "Most tasks that read and pack what one stream brings in a batch, and most of its files "
+        "that are read at once; 0 means one per core that Spark has. Only streams with several "
+        "source partitions need more than one.",
+        least=0,
+        most=65_536,
+    )
     block_rows = Setting(
         "block.rows",
         262_144,

@@ -52,8 +52,8 @@ class Outcome:
 
     ``states`` are those of each shard, by digest; ``results`` describe rows of answers, and
     ``rejects`` rows that were set aside.  ``told`` is what packing reports of the streams'
-    partitions.  By stream there are ``inputs`` (the fingerprint of what came), ``reached`` (the
-    place of the last row of each file); by table ``contents`` (the fingerprint of each part).
+    partitions.  By stream there are ``inputs`` (the fingerprint of what came); by table
+    ``contents`` (the fingerprint of each part).
     ``counted`` are samples of keys by channel, ``efforts`` what each operator did, by digest,
     ``fed`` rows that keys spread, by shard.
     """
@@ -63,7 +63,6 @@ class Outcome:
     rejects: list[dict[str, Any]] = field(default_factory=list)
     told: list[Report] = field(default_factory=list)
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    reached: dict[str, dict[str, int]] = field(default_factory=dict)
     contents: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     counted: dict[int, dict[str, Any]] = field(default_factory=dict)
     efforts: dict[str, Effort] = field(default_factory=dict)
@@ -99,7 +98,6 @@ class Outcome:
         self.rejects += content.get("rejects", ())
         if "input" in content:
             self._take_input(name, content["input"])
-        self.reached.setdefault(name, {}).update(content.get("reached", {}))
 
     def _take_input(self, stream: str, found: Mapping[str, Any]) -> None:
         """Add the fingerprint that one task took of a stream's rows."""

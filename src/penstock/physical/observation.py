@@ -104,7 +104,6 @@ class Observation:
     ``efforts`` are what each operator did in it, by digest, and ``totals`` what it did since the
     pipeline was opened, as are ``batches``, ``rows_in`` and, by query, ``rows_out``.  Rates are
     rows per second over the last batches, which ended at ``ended_at`` of the monotonic clock.
-    ``reached`` are the files in which the last batch of a stream ended, each with the place.
     """
 
     manifest: Manifest
@@ -120,7 +119,6 @@ class Observation:
     rates_out: Mapping[str, float] = field(default_factory=dict)
     hot_shards: tuple[HotShard, ...] = ()
     split_keys: tuple[SplitKeys, ...] = ()
-    reached: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     ended_at: tuple[float, ...] = ()
 
     @property
@@ -253,7 +251,6 @@ class Observer:
             {q: self._rate(sum(r.left.get(q, 0) for r in self._recent)) for q in queries},
             tuple(self._hot_shards(plan, manifest.shards)),
             tuple(split_keys(plan, manifest.hot)),
-            {**before.reached, **outcome.reached},
             tuple(recent.ended_at for recent in self._recent),
         )
         return self.newest

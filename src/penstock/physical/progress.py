@@ -149,7 +149,7 @@ class Progress:
     the heartbeat that was given, ``numbers`` the next number of a partition.  Counts and
     ``max_time`` are those of all partitions, also of those that have ended.  ``absent``: some that
     are declared were never heard; ``absent_idle``: these are passed over.  ``closed`` are parts of
-    which nothing more comes.
+    which nothing more comes.  ``ended`` is the heartbeat of the ended partition that came furthest.
     """
 
     partitions: Mapping[str, Partition] = field(default_factory=dict)
@@ -165,6 +165,7 @@ class Progress:
     absent: bool = False
     absent_idle: bool = False
     closed: tuple[ClosedRun, ...] = ()
+    ended: int = MIN_TIME
 
     @property
     def heartbeat(self) -> int:
@@ -290,7 +291,8 @@ def _advanced(
             part = part.silent()
         live[name] = part
     ended = {name for report in reports for name in report["ended"]}
-    gone = [live.pop(name) for name in ended if name in live]
+    gone = [live.pop(name).heartbeat(rules) for name in ended if name in live]
+    furthest = max(before.ended, *gone, MIN_TIME)
     largest = [before.max_time, *(part.max_time for part in fresh.values())]
     accepted = late = 0
     for name, part in fresh.items():
@@ -302,7 +304,7 @@ def _advanced(
     absent_idle = before.absent_idle or None in decision.idle
     absent = appeared < (rules.partitions or 0) and not absent_idle
     if not absent:
-        floor = max(floor, _heartbeat(live, gone, rules))
+        floor = max(floor, _heartbeat(live, furthest, rules))
     said = (ClosedRun(**run) for report in reports for run in report.get("closed", ()))
     return Progress(
         live,
@@ -318,10 +320,11 @@ def _advanced(
         absent,
         absent_idle,
         tuple(run for run in (*before.closed, *said) if run.partition not in ended),
+        furthest,
     )
 
 
-def _heartbeat(live: Mapping[str, Partition], gone: list[Partition], rules: TimeRules) -> int:
+def _heartbeat(live: Mapping[str, Partition], ended: int, rules: TimeRules) -> int:
     """Return the heartbeat that partitions give a stream.
 
     Where all that are left are idle, or have ended, it is that of the one that came furthest.
@@ -329,7 +332,7 @@ def _heartbeat(live: Mapping[str, Partition], gone: list[Partition], rules: Time
     busy = [part.heartbeat(rules) for part in live.values() if not part.idle]
     if busy:
         return min(busy)
-    return max((part.heartbeat(rules) for part in (*live.values(), *gone)), default=MIN_TIME)
+    return max(ended, *(part.heartbeat(rules) for part in live.values()), MIN_TIME)
 
 
 def _is_idle(

@@ -27,12 +27,16 @@ P = TypeVar("P", bound=Place)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one source may put into a batch; ``admission`` names the file that adapts the rows."""
+    """What one source may put into a batch; ``admission`` names the file that adapts the rows.
+
+    ``width`` is how many files are read side by side: as many as tasks pack them.
+    """
 
     rows: int
     bytes: int = UNLIMITED
     files: int = UNLIMITED
     admission: str | None = None
+    width: int = 1
 
     def now(self, everything: bool) -> int:
         """Return the rows that a batch may take by now."""
@@ -69,17 +73,17 @@ class Backlog:
     A paced or endless stream has no backlog, and of most formats only their system knows.
     """
 
-    def waiting(self, taken: int, reached: Mapping[str, int] | None) -> Waiting | None:
+    def waiting(self, taken: int, position: Mapping[str, Any] | None) -> Waiting | None:
         """Return what is waiting after ``taken`` rows; None where it is not known.
 
-        ``reached`` are the files in which the last batch ended, each with the place in it.
+        ``position`` is where the last batch ended, as Spark's offset log keeps it.
         """
         try:
-            return self.measured(taken, reached)
+            return self.measured(taken, position)
         except (PenstockError, OSError, pa.ArrowInvalid):
             return None  # what is wrong is said by the batch that needs the files
 
-    def measured(self, taken: int, reached: Mapping[str, int] | None) -> Waiting | None:
+    def measured(self, taken: int, position: Mapping[str, Any] | None) -> Waiting | None:
         """Return what `waiting` does, or raise what is wrong with the files."""
         return None
 

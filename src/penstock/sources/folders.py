@@ -1,9 +1,9 @@
-"""A local folder in which Parquet files arrive, cut into batches by rows, files and bytes.
+"""A local folder in which files arrive, cut into batches by rows, files and bytes.
 
 The files that have been seen are kept in a list of their own beside the checkpoint, in the order in
-which they were found: those found together by modification time, then name.  The list is only ever
-appended to and forced to disk before an offset counts on it, so a position is a number of files and
-a row in the next one, and a batch that Spark replays is cut as before.  A position also holds a
+which they were found: those found together in the order that the stream asks for.  The list is only
+ever appended to and forced to disk before an offset counts on it, so a position is a number of
+files and places in some, and a batch that Spark replays is cut as before.  A position also holds a
 digest of the list up to it, and the list holds each file's size and time when it was found: a list
 or a file that is not as it was is refused.
 
@@ -14,21 +14,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from penstock.catalog import StreamDef
 from penstock.errors import DataError, StateError
+from penstock.model import MIN_TIME
+from penstock.sources.cuts import Cuts
 from penstock.sources.offsets import START, Place, bad_position
-from penstock.sources.readers.base import Descriptor
+from penstock.sources.orders import NAME, TIME, order_of
+from penstock.sources.readers.base import COMPRESSED, Descriptor
+from penstock.sources.side_by_side import Places
 from penstock.sources.signatures import LIST, FileList, Signature, check_unchanged
 
 __all__ = ["LIST", "FolderFiles", "FolderPosition"]
 
-SUFFIXES = (".parquet", ".pq")
+_PARQUET = (".parquet", ".pq")
 
 _ENDINGS = (b"PAR1", b"PARE")
 """The last bytes of a Parquet file that is whole."""
@@ -36,39 +41,43 @@ _ENDINGS = (b"PAR1", b"PARE")
 
 @dataclass(frozen=True)
 class FolderPosition(Place):
-    """So many files are done, and so many rows of the next; ``ordinal`` numbers the next row.
+    """So many files are done, and the next up to a place; ``ordinal`` numbers the next row.
 
     ``listed`` is the digest of the list up to and with the file that is being read.
     """
 
     file: int = 0
-    row: int = 0
+    at: int = 0
     ordinal: int = 0
     listed: str = START
 
     @property
     def begun(self) -> int:
         """How many files have been read, wholly or in part."""
-        return self.file + (self.row > 0)
-
-
-@dataclass(frozen=True)
-class _Size:
-    rows: int
-    bytes_per_row: float
+        return self.file + (self.at > 0)
 
 
 class FolderFiles:
-    """The files of a folder, in order of arrival; `look` finds new ones."""
+    """The files of a folder, in order of arrival; `look` finds new ones.
 
-    def __init__(self, stream: str, folder: str | Path, kept_in: str | Path) -> None:
-        self._stream = stream
+    ``kind`` is how they are read.  Of Parquet only names that say so count.
+    """
+
+    rounds = 0
+
+    def __init__(
+        self, definition: StreamDef, folder: str | Path, kept_in: str | Path, kind: str = "parquet"
+    ) -> None:
+        self.stream = definition.name
+        self.cuts = Cuts(definition, lambda _: kind)
+        self._kind = kind
+        self._sort_key = _sort_key(definition, self.cuts)
         self._folder = Path(folder)
         self._list = FileList(kept_in)
         self.paths: list[str] = []
         self._known: dict[str, int] = {}
-        self._sizes: dict[str, _Size] = {}
         self._unfinished: str | None = None
+        self._held: frozenset[str] | None = None
         self.refresh()
 
     def refresh(self) -> None:
@@ -76,13 +85,19 @@ class FolderFiles:
         self._list.refresh()
         self._take_note()
 
+    def hold(self) -> None:
+        """Take the files that are there now as all there are."""
+        self._held = frozenset(name for _, name, _ in self._new())
+
     def look(self) -> None:
         """Append the files that are new to the list, up to the first that is not whole yet."""
         self._unfinished = None
         found = []
         for time, name, size in sorted(self._new()):
+            if self._held is not None and name not in self._held:
+                continue
             try:
-                whole = _is_whole(self._folder / name)
+                whole = self._is_whole(self._folder / name)
             except FileNotFoundError:
                 continue  # it was taken away before anything counted on it
             if not whole:
@@ -90,26 +105,46 @@ class FolderFiles:
                 break
             found.append(Signature(name, size, time))
         if found:
+            key = self._sort_key
+            found.sort(key=lambda file: (key(str(self._folder / file.name)), file.name))
             self._list.append(found)
             self._take_note()
 
     def _new(self) -> Iterator[tuple[int, str, int]]:
         """Find files that are not in the list: modification time, name and size."""
-        try:
-            entries = os.scandir(self._folder)
-        except FileNotFoundError:
-            raise DataError(
-                f"the folder of stream {self._stream} must stay while the stream runs, but "
-                f"'{self._folder}' is gone; bring it back"
-            ) from None
-        with entries:
+        self.check_folder()
+        with os.scandir(self._folder) as entries:
             for entry in entries:
-                if entry.name[0] in "._" or not entry.name.lower().endswith(SUFFIXES):
+                if entry.name[0] in "._" or not self._counts(entry.name.lower()):
                     continue
                 with contextlib.suppress(FileNotFoundError):
                     if entry.path not in self._known and entry.is_file():
                         at = entry.stat()
                         yield at.st_mtime_ns, entry.name, at.st_size
+
+    def check_folder(self) -> None:
+        """Check that the folder is there."""
+        if not self._folder.is_dir():
+            raise DataError(
+                f"the folder of stream {self.stream} must stay while the stream runs, but "
+                f"'{self._folder}' is gone; bring it back"
+            )
+
+    def _counts(self, name: str) -> bool:
+        if self._kind == "parquet":
+            return name.endswith(_PARQUET)
+        if name.endswith(COMPRESSED):
+            raise DataError(
+                f"the file '{self._folder / name}' of stream {self.stream} must not be compressed, "
+                f"because it is read in slices; unpack it, or let Spark read the folder: add "
+                f"OPTIONS (pathGlobFilter '*') and use another --checkpoint"
+            )
+        return True
+
+    def _is_whole(self, path: Path) -> bool:
+        return self._kind != "parquet" or _is_whole(path)
+
+    # -- one file after the other ------------------------------------------------------------------
 
     def advance(
         self, position: FolderPosition, rows: int, files: int, size: int
@@ -120,63 +155,92 @@ class FolderFiles:
         """
         self.check(position)
         slices: list[Descriptor] = []
-        while position.file < len(self.paths) and rows > 0 and len(slices) < files:
+        while position.file < len(self.paths) and min(rows, size) > 0 and len(slices) < files:
             path = self.paths[position.file]
-            whole = self._whole(position)
-            fitting = int(size / whole.bytes_per_row)
-            if fitting < 1 and slices:
-                break
-            end = min(whole.rows, position.row + min(rows, max(fitting, 1)))
-            taken = end - position.row
-            if taken:
-                first = position.row
-                slices.append(Descriptor(self._stream, path, first, end, position.ordinal))
-            rows -= taken
-            size -= int(taken * whole.bytes_per_row)
-            position = replace(position, row=end, ordinal=position.ordinal + taken)
-            if end < whole.rows:
-                break
-            position = replace(position, file=position.file + 1, row=0)
-        if position.file == len(self.paths) and self._unfinished is not None and not slices:
-            _read_size(self._stream, self._unfinished)  # says what is wrong with it
-        listed = self._list.digest(position.begun)
-        assert listed is not None
-        return replace(position, listed=listed), slices
+            first, last = self._bounds(position)
+            at = max(first, position.at)
+            if at < last:
+                end, taken, spent = self.cuts.within(path, at, rows, size)
+                slices.append(Descriptor(self.stream, path, at, end, position.ordinal))
+                rows -= taken
+                size -= spent
+                position = replace(position, at=end, ordinal=position.ordinal + taken)
+                if end < last:
+                    break
+            position = replace(position, file=position.file + 1, at=0)
+        if position.file == len(self.paths) and not slices:
+            self.refuse_unfinished()
+        return replace(position, listed=self.digest(position.begun)), slices
 
     def between(self, first: FolderPosition, last: FolderPosition) -> list[Descriptor]:
         """Return the slices between two positions that were reached before."""
         self.check(first)
         self.check(last)
-        if (last.file, last.row, last.ordinal) < (first.file, first.row, first.ordinal):
-            raise bad_position(self._stream, f"it goes from {first} back to {last}")
+        if (last.file, last.at, last.ordinal) < (first.file, first.at, first.ordinal):
+            raise bad_position(self.stream, f"it goes from {first} back to {last}")
         slices: list[Descriptor] = []
         position = first
         for file in range(first.file, min(last.file + 1, len(self.paths))):
-            position = replace(position, file=file, row=first.row if file == first.file else 0)
-            if file == last.file and last.row == position.row:
+            position = replace(position, file=file, at=first.at if file == first.file else 0)
+            if file == last.file and last.at == position.at:
                 break
-            rows = self._whole(position).rows
-            end = rows if file < last.file else last.row
-            if not position.row <= end <= rows:
-                raise bad_position(self._stream, f"it is at row {end} of {rows}")
-            if position.row < end:
-                place = (self._stream, self.paths[file], position.row, end, position.ordinal)
-                slices.append(Descriptor(*place))
-            position = replace(position, ordinal=position.ordinal + end - position.row)
+            path = self.paths[file]
+            begin, end = self._bounds(position)
+            at, to = max(begin, position.at), end if file < last.file else last.at
+            if not at <= to or not self.cuts.is_row(path, to):
+                raise bad_position(self.stream, f"no row begins at {to} of '{path}'")
+            if at < to:
+                slices.append(Descriptor(self.stream, path, at, to, position.ordinal))
+                rows = self.cuts.rows_between(path, at, to)
+                position = replace(position, ordinal=position.ordinal + rows)
         if position.ordinal != last.ordinal:
             raise bad_position(
-                self._stream, f"it is at {last} where row {position.ordinal} was reached"
+                self.stream, f"it is at {last} where row {position.ordinal} was reached"
             )
         return slices
 
-    def waiting(self, path: str, row: int) -> int:
-        """Return the bytes of files behind a row of a file that has been reached."""
-        at = self._known.get(path, -1)
-        left = sum(file.size for file in self._list.files[at + 1 :])
-        if at >= 0 and os.path.exists(path):
-            size = self._list.files[at].size
-            left += size - size * row // max(self._size(path).rows, 1)
-        return left
+    def _bounds(self, position: FolderPosition) -> tuple[int, int]:
+        """Return the bounds of the file at a position; it must be as it was when it was found."""
+        self.check_file(position.file)
+        path = self.paths[position.file]
+        first, last = self.cuts.bounds(path)
+        if position.at > last:
+            raise bad_position(self.stream, f"'{path}' ends at {last}, not at {position.at}")
+        return first, last
+
+    # -- what positions count on -------------------------------------------------------------------
+
+    def refuse_unfinished(self) -> None:
+        """Say what is wrong with the file that `look` did not take, if there is one."""
+        if self._unfinished is None:
+            return
+        try:
+            pyarrow.parquet.read_metadata(self._unfinished)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"the file '{self._unfinished}' of stream {self.stream} must be a whole Parquet "
+                f"file from when it appears (write it elsewhere and rename it): {error}"
+            ) from None
+
+    def digest(self, count: int) -> str:
+        """Return the digest of the first files of the list."""
+        found = self._list.digest(count)
+        assert found is not None
+        return found
+
+    def waiting(self, left: int, places: list[tuple[int, int]]) -> int:
+        """Return the bytes of files from one on, and behind places in some of those before it.
+
+        Files that were not found yet are counted as well.
+        """
+        files = self._list.files
+        total = sum(file.size for file in files[left:]) + sum(size for _, _, size in self._new())
+        for file, at in places:
+            size, path = files[file].size, self.paths[file]
+            if at and os.path.exists(path):
+                before = self.cuts.bytes_before(path, at, size)
+                total += -before if file >= left else size - before
+        return total
 
     def _take_note(self) -> None:
         if len(self.paths) > len(self._list.files):
@@ -186,46 +250,39 @@ class FolderFiles:
             self._known[path] = len(self.paths)
             self.paths.append(path)
 
-    def check(self, position: FolderPosition) -> None:
+    def check_file(self, file: int) -> None:
+        """Check that a file is as it was when it was found."""
+        check_unchanged(self.stream, self.paths[file], self._list.files[file])
+
+    def check(self, position: FolderPosition | Places) -> None:
         """Check that the list is the one that a position counts on."""
-        found = self._list.digest(position.begun)
+        count = position.known if isinstance(position, Places) else position.begun
+        found = self._list.digest(count)
         if found != position.listed:
             how = "it tells others" if found is not None else f"it tells {len(self.paths)}"
             how = how if self._list.path.exists() else "it is gone"
             raise StateError(
-                f"the list of files {self._list.path} must tell the {position.begun} files that "
-                f"stream {self._stream} has begun to read, but {how}; bring it back from a copy, "
-                f"or use another --checkpoint"
+                f"the list of files {self._list.path} must tell the {count} files that stream "
+                f"{self.stream} counts on, but {how}; bring it back from a copy, or use another "
+                f"--checkpoint"
             )
-        if not position.file and not position.row and position.ordinal:
-            raise bad_position(self._stream, f"no file is read, but {position.ordinal} rows are")
-
-    def _whole(self, position: FolderPosition) -> _Size:
-        """Return the size of the file at a position; it must be as it was when it was found."""
-        path = self.paths[position.file]
-        check_unchanged(self._stream, path, self._list.files[position.file])
-        whole = self._size(path)
-        if position.row > whole.rows:
-            raise bad_position(self._stream, f"'{path}' has {whole.rows} rows, not {position.row}")
-        return whole
-
-    def _size(self, path: str) -> _Size:
-        if path not in self._sizes:
-            self._sizes[path] = _read_size(self._stream, path)
-        return self._sizes[path]
+        if not position.begun and position.ordinal:
+            raise bad_position(self.stream, f"no file is read, but {position.ordinal} rows are")
 
 
-def _read_size(stream: str, path: str) -> _Size:
-    try:
-        found = pyarrow.parquet.read_metadata(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(
-            f"the file '{path}' of stream {stream} must be a whole Parquet file from when it "
-            f"appears (write it elsewhere and rename it): {error}"
-        ) from None
-    groups = (found.row_group(i).total_byte_size for i in range(found.num_row_groups))
-    rows = int(found.num_rows)
-    return _Size(rows, max(1.0, sum(groups) / max(rows, 1)))
+def _sort_key(definition: StreamDef, cuts: Cuts) -> Callable[[str], int]:
+    """Return what puts files that are found together in order, before their names do."""
+    order = order_of(definition)
+    if order == NAME:
+        return lambda path: 0
+    measured = order == TIME or definition.timing.keeping is not None
+    time_of = cuts.least_time if measured else cuts.first_time
+
+    def key(path: str) -> int:
+        time = time_of(path)
+        return MIN_TIME if time is None else time
+
+    return key
 
 
 def _is_whole(path: Path) -> bool:

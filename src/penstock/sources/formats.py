@@ -17,10 +17,10 @@ from penstock.sources.memory import MemoryFormat
 from penstock.sources.readers import Slice, read_file
 from penstock.sources.replay import ReplayFormat
 from penstock.sources.spark_formats import SPARK_FORMATS, SparkFormat
-from penstock.sources.watched_folder import ParquetFormat
+from penstock.sources.watched_folder import FOLDER_FORMATS
 
 SOURCE_FORMATS: Mapping[str, SourceFormat] = {
-    found.name: found for found in (ReplayFormat(), MemoryFormat(), ParquetFormat(), *SPARK_FORMATS)
+    found.name: found for found in (ReplayFormat(), MemoryFormat(), *FOLDER_FORMATS, *SPARK_FORMATS)
 }
 """The formats of streams of which something is known here."""
 

@@ -69,5 +69,5 @@ class SpoolBacklog(Backlog):
     def __init__(self, folder: str) -> None:
         self._files = SpoolFiles(folder)
 
-    def measured(self, taken: int, reached: Mapping[str, int] | None) -> Waiting | None:
+    def measured(self, taken: int, position: Mapping[str, Any] | None) -> Waiting | None:
         return Waiting(max(0, self._files.rows() - taken), "rows")

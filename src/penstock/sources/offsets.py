@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self, get_type_hints
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from penstock.errors import StateError
 
@@ -32,7 +32,8 @@ def chained(before: str, *parts: bytes | memoryview) -> str:
 class Place:
     """What the positions of all kinds of streams share.
 
-    Texts are digests.  Numbers are not negative, unless `lowest` says so.
+    Texts are digests.  Numbers are not negative, unless `lowest` says so; there may be tuples of
+    them.
     """
 
     def to_json(self) -> dict[str, Any]:
@@ -53,7 +54,7 @@ class Place:
         for name in names:
             if not _fits(found[name], types[name], cls.lowest(name)):
                 raise bad_position(stream, f"{name} is {found[name]!r}")
-        return cls(**found)
+        return cls(**{name: _whole(value) for name, value in found.items()})
 
     @classmethod
     def lowest(cls, name: str) -> int:
@@ -75,7 +76,19 @@ def _fits(value: Any, type: Any, lowest: int) -> bool:
         return isinstance(value, bool)
     if type is int:
         return isinstance(value, int) and not isinstance(value, bool) and lowest <= value < _MOST
+    if get_origin(type) is tuple:
+        parts = get_args(type)
+        if not isinstance(value, list | tuple):
+            return False
+        if parts[-1] is Ellipsis:
+            return all(_fits(each, parts[0], lowest) for each in value)
+        return len(value) == len(parts) and all(map(_fits, value, parts, [lowest] * len(parts)))
     return isinstance(value, str) and _CHAIN.fullmatch(value) is not None
+
+
+def _whole(value: Any) -> Any:
+    """Return a value with tuples for the lists of JSON."""
+    return tuple(map(_whole, value)) if isinstance(value, list | tuple) else value
 
 
 def _shown(found: Any) -> str:

@@ -15,36 +15,26 @@ between two rows (at least one chronon), so time goes on at the border of two ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import pyarrow.parquet
 
 from penstock.catalog import StreamDef
 from penstock.errors import DataError, StateError
-from penstock.model import I64, MIN_TIME, TIMESTAMP, to_numpy
+from penstock.model import I64, MIN_TIME, TIMESTAMP
+from penstock.sources.cuts import LOOK_AHEAD, Cuts
 from penstock.sources.offsets import START, Place, bad_position
-from penstock.sources.readers import Slice, read_file
 from penstock.sources.readers.base import (
     EXTENSIONS,
     Descriptor,
     file_format,
     local_path,
-    open_input,
     option,
-    wanted_columns,
 )
-from penstock.sources.readers.columnar import damage_told, sound_metadata
-from penstock.sources.readers.delimited import csv_dialect, text_dialect
-from penstock.sources.readers.lines import advance as advance_lines
-from penstock.sources.readers.lines import check_text
 from penstock.sources.signatures import FileList, Signature, check_unchanged, digest, signature
-
-_LOOK_AHEAD = 65_536
-"""Rows whose times are read at once when a stream is paced by event time."""
 
 
 @dataclass(frozen=True)
@@ -131,37 +121,64 @@ def list_files(definition: StreamDef) -> list[Path]:
     )
 
 
+class Listed(Protocol):
+    """A position that tells the digest of the files that it counts on."""
+
+    @property
+    def listed(self) -> str: ...
+
+
 class ReplayFiles:
-    """The files of a replayed stream, fixed when it begins; ``kept_in`` is where their list is."""
+    """The files of a replayed stream, fixed when it begins; ``kept_in`` is where their list is.
+
+    They are in the order of their names until `sort` puts them in another one.
+    """
 
     def __init__(self, definition: StreamDef, kept_in: str | Path | None = None) -> None:
         self.definition = definition
+        self.stream = definition.name
         self.rounds = loop_rounds(definition)
+        self.cuts = Cuts(definition, lambda path: file_format(definition, path))
         self._list = None if kept_in is None else FileList(kept_in)
         self._kept = False
         self._present = [str(path) for path in list_files(definition)]
         self._use(self._present, [signature(definition.name, path) for path in self._present])
+
+    def sort(self, time_of: Callable[[str], int | None]) -> None:
+        """Put the files in the order of a time of each; those that have none come first."""
+        times = {path: time_of(path) for path in self.paths}
+        known = {path: MIN_TIME if time is None else time for path, time in times.items()}
+        seen = dict(zip(self.paths, self._seen, strict=True))
+        self._present = sorted(self.paths, key=lambda path: (known[path], path))
+        self._use(self._present, [seen[path] for path in self._present])
 
     def _use(self, paths: Sequence[str], seen: Sequence[Signature]) -> None:
         """Replay these files, which had these signatures when they were first seen."""
         self.paths = list(paths)
         self._seen = list(seen)
         self.digest = digest(seen)
-        self._bounds: dict[int, tuple[int, int]] = {}
-        self._row_bytes: dict[int, float] = {}
         self._ahead: tuple[Position, Position, I64] | None = None
         self._period: int | None = None
 
     def check(self) -> None:
         """Open every file's head: its header, schema line or schema must fit the declaration."""
-        for file in range(len(self.paths)):
-            self._bounds_of(file)
+        for path in self.paths:
+            self.cuts.bounds(path)
 
     def start(self) -> Position:
         """Return the position before the first row."""
+        return Position(listed=self.digest, period=self.period)
+
+    def position(self, offset: Any) -> Position:
+        """Return the position that an offset holds."""
+        return Position.from_json(offset, self.stream)
+
+    @property
+    def period(self) -> int:
+        """By how much times are shifted from one round to the next."""
         if self._period is None:
             self._period = 0 if self.rounds == 1 else self._found_period()
-        return Position(listed=self.digest, period=self._period)
+        return self._period
 
     def keep(self) -> None:
         """Keep the list of the files, for the time when one of them will have changed."""
@@ -170,17 +187,19 @@ class ReplayFiles:
         self._kept = True
 
     def advance(
-        self, position: Position, rows: int, size: int | None = None
+        self, position: Position, rows: int, size: int | None = None, until: int | None = None
     ) -> tuple[Position, list[Descriptor]]:
         """Return where the source stands ``rows`` rows later, and the slices between.
 
         ``size`` stops it earlier, at so many bytes: of text as it is in the file, of columns as
-        they are in memory; but it takes at least one row where there is one.  When the source
-        ends there, the position is done and the last slice is final; a source that ends without
-        a slice has one of no rows.
+        they are in memory; but it takes at least one row where there is one.  ``until`` stops it
+        at the first row that is later.  When the source ends there, the position is done and the
+        last slice is final; a source that ends without a slice has one of no rows.
         """
         self.check_same(position)
         self._check_place(position)
+        if until is not None:
+            rows = self.rows_until(position, until, rows)
         slices: list[Descriptor] = []
         name = self.definition.name
         seen_in_round = position.at >= 0 or position.file > 0
@@ -198,18 +217,17 @@ class ReplayFiles:
                     round=position.round + 1,
                     shift=position.shift + position.period,
                 )
-            self._check_file(position.file)
-            first, last = self._bounds_of(position.file)
+            self.check_file(position.file)
+            path = self.paths[position.file]
+            first, last = self.cuts.bounds(path)
             at = max(first, position.at)
             if at >= last:
                 position = replace(position, file=position.file + 1, at=-1)
                 continue
             if rows <= 0 or (size is not None and size <= 0):
                 break
-            end, taken = self._advance_in(position.file, at, rows)
-            if size is not None:
-                end, taken, size = self._within(position.file, at, (end, taken), size)
-            path = self.paths[position.file]
+            end, taken, spent = self.cuts.within(path, at, rows, size)
+            size = None if size is None else size - spent
             slices.append(Descriptor(name, path, at, end, position.ordinal, position.shift))
             seen_in_round = True
             rows -= taken
@@ -220,6 +238,18 @@ class ReplayFiles:
         elif position.done:
             slices[-1] = slices[-1]._replace(final=True)
         return position, slices
+
+    def between(self, first: Position, last: Position) -> list[Descriptor]:
+        """Return the slices between two positions that were reached before."""
+        self.check_same(last)
+        if first.begins:
+            first = self.start()
+        if last.ordinal < first.ordinal or first.done:
+            raise bad_position(self.stream, f"it goes from {first} back to {last}")
+        reached, slices = self.advance(first, last.ordinal - first.ordinal)
+        if reached != last:
+            raise bad_position(self.stream, f"the batch that ended at {last} ends at {reached}")
+        return slices
 
     def rows_until(self, position: Position, time: int, limit: int) -> int:
         """Return how many rows, at most ``limit``, come before the first later than ``time``."""
@@ -254,33 +284,24 @@ class ReplayFiles:
             begin, end, times = self._ahead
             if begin.ordinal <= position.ordinal < end.ordinal:
                 return self._ahead
-        end, slices = self.advance(position, _LOOK_AHEAD)
+        end, slices = self.advance(position, LOOK_AHEAD)
         largest = MIN_TIME
         if self._ahead is not None and self._ahead[1].ordinal == position.ordinal:
             largest = int(self._ahead[2][-1]) if len(self._ahead[2]) else MIN_TIME
         times = np.full(end.ordinal - position.ordinal, MIN_TIME, np.int64)
         for part in slices:
             into = times[part.ordinal - position.ordinal :]
-            self._fill_times(into, part.path, part.first, part.last, part.shift)
+            for read in self.cuts.read(part.path, part.first, part.last, part.shift):
+                into[read.positions] = self.cuts.times_of(read)
         times = np.maximum.accumulate(np.maximum(times, largest))
         self._ahead = (position, end, times)
         return self._ahead
 
-    def _fill_times(self, into: I64, path: str, first: int, last: int, shift: int) -> None:
-        for part in self._read(path, first, last, shift):
-            into[part.positions] = to_numpy(part.table.column(self.definition.time))
-
-    def _read(self, path: str, first: int, last: int, shift: int = 0) -> Iterator[Slice]:
-        """Read the times of some rows."""
-        if first != last:
-            kind = file_format(self.definition, path)
-            yield from read_file(self.definition, kind, path, first, last, (), shift)
-
     def _found_period(self) -> int:
         lowest, highest, rows = 2**63 - 1, MIN_TIME, 0
         for path in self.paths:
-            for part in self._read(path, 0, -1):
-                times = to_numpy(part.table.column(self.definition.time))
+            for part in self.cuts.read(path, 0, -1):
+                times = self.cuts.times_of(part)
                 if len(times):
                     lowest = min(lowest, int(times.min()))
                     highest = max(highest, int(times.max()))
@@ -288,7 +309,7 @@ class ReplayFiles:
         span = highest - lowest if rows else 0
         return span + max(1, span // max(rows - 1, 1))
 
-    def check_same(self, position: Position) -> None:
+    def check_same(self, position: Listed) -> None:
         """Take the files among which a position was taken; they must be known, and no others."""
         if not self.restore(position):
             name = self.definition.name
@@ -302,7 +323,7 @@ class ReplayFiles:
                 f"new checkpoint"
             )
 
-    def restore(self, position: Position) -> bool:
+    def restore(self, position: Listed) -> bool:
         """Take the files among which a position was taken, if they are known, and no others."""
         if position.listed == self.digest:
             return True
@@ -332,7 +353,8 @@ class ReplayFiles:
             return None
         return list(self._list.files)
 
-    def _check_file(self, file: int) -> None:
+    def check_file(self, file: int) -> None:
+        """Check that a file is as it was when it was first seen."""
         check_unchanged(self.definition.name, self.paths[file], self._seen[file])
 
     def _check_place(self, position: Position) -> None:
@@ -347,65 +369,8 @@ class ReplayFiles:
         elif position.shift != position.round * position.period:
             problem = f"{position.round} rounds of {position.period} do not make {position.shift}"
         elif position.at >= 0 and not position.done:
-            self._check_file(position.file)
-            first, last = self._bounds_of(position.file)
-            if not first <= position.at <= last or not self._is_row(position.file, position.at):
+            self.check_file(position.file)
+            if not self.cuts.is_row(self.paths[position.file], position.at):
                 problem = f"no row begins at {position.at} of '{self.paths[position.file]}'"
         if problem is not None:
             raise bad_position(name, problem)
-
-    def _is_row(self, file: int, at: int) -> bool:
-        """Whether a row begins, or the last one ends, at a place of a file."""
-        path = self.paths[file]
-        if at in self._bounds_of(file) or file_format(self.definition, path) == "parquet":
-            return True
-        with open_input(path) as source:
-            source.seek(at - 1)
-            return bytes(source.read(1)) == b"\n"
-
-    def _bounds_of(self, file: int) -> tuple[int, int]:
-        """Return where the rows of a file start and end; its head is checked the first time."""
-        if file not in self._bounds:
-            path = self.paths[file]
-            kind = file_format(self.definition, path)
-            wanted = wanted_columns(self.definition, None)
-            with open_input(path) as source:
-                if kind == "csv":
-                    bounds = csv_dialect(self.definition, source, path, wanted)[1], source.size()
-                elif kind == "text":
-                    bounds = text_dialect(self.definition, source, path, wanted)[1], source.size()
-                elif kind == "json":
-                    check_text(self.definition, source, path)
-                    bounds = 0, source.size()
-                else:
-                    bounds = 0, self._parquet_rows(source, path, file)
-            self._bounds[file] = bounds
-        return self._bounds[file]
-
-    def _within(
-        self, file: int, at: int, reached: tuple[int, int], size: int
-    ) -> tuple[int, int, int]:
-        """Return a place in a file at most ``size`` bytes on, the rows to it, and the bytes left.
-
-        Rows are taken to be of one size, on the average of the slice.
-        """
-        end, taken = reached
-        per_row = self._row_bytes.get(file) or (end - at) / max(taken, 1)
-        if taken * per_row > size:
-            end, taken = self._advance_in(file, at, max(1, int(size / per_row)))
-        return end, taken, size - int(taken * per_row)
-
-    def _parquet_rows(self, source: Any, path: str, file: int) -> int:
-        with damage_told(self.definition, path, "Parquet"):
-            found = sound_metadata(pyarrow.parquet.ParquetFile(source))
-            groups = (found.row_group(i).total_byte_size for i in range(found.num_row_groups))
-            self._row_bytes[file] = max(1.0, sum(groups) / max(int(found.num_rows), 1))
-            return int(found.num_rows)
-
-    def _advance_in(self, file: int, at: int, rows: int) -> tuple[int, int]:
-        path = self.paths[file]
-        if file_format(self.definition, path) == "parquet":
-            end = min(at + rows, self._bounds_of(file)[1])
-            return end, end - at
-        with open_input(path) as source:
-            return advance_lines(source, at, rows)

@@ -3,6 +3,9 @@
 All that must survive is in the offsets.  Only pacing lives in the process: it is measured from the
 first call after a start, so a restart goes on smoothly instead of catching up the time that the
 program was down.
+
+The files of a folder are read side by side, unless the option ``order`` says that they are one
+sequence of rows.
 """
 
 from __future__ import annotations
@@ -10,17 +13,24 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import pyarrow.parquet
+from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.catalog import StreamDef
 from penstock.errors import ConfigError
 from penstock.model import MIN_TIME
 from penstock.sources.base import Backlog, Limits, SourceFormat, StreamReader, Waiting
-from penstock.sources.offsets import bad_position
+from penstock.sources.cuts import Cuts
+from penstock.sources.orders import PARALLEL, TIME, order_of
 from penstock.sources.positions import Position, ReplayFiles, list_files, loop_rounds, positive
-from penstock.sources.readers.base import Descriptor, file_format, option, refuses_missing
+from penstock.sources.readers.base import (
+    Descriptor,
+    file_format,
+    local_path,
+    option,
+    refuses_missing,
+)
+from penstock.sources.side_by_side import Places, SideBySide, Take
+from penstock.sources.signatures import FileList
 from penstock.sources.tables import check_path_given
 
 
@@ -28,7 +38,7 @@ class ReplayFormat(SourceFormat):
     """A file, or the files of a folder, replayed."""
 
     name = "replay"
-    options = ("path", "format", "rate", "speed", "loop", "delimiter", "null", "missing")
+    options = ("path", "format", "order", "rate", "speed", "loop", "delimiter", "null", "missing")
     names_files = True
 
     def check_values(self, definition: StreamDef) -> None:
@@ -40,6 +50,7 @@ class ReplayFormat(SourceFormat):
                 f"the stream {definition.name} must have a rate or a speed, not both; "
                 f"rate counts rows per second, speed is a multiple of event time"
             )
+        order_of(definition)
 
     def check(self, definition: StreamDef) -> None:
         self.check_values(definition)
@@ -52,21 +63,104 @@ class ReplayFormat(SourceFormat):
         self, definition: StreamDef, limits: Limits, folder: str | None
     ) -> StreamReader[Any]:
         rate, speed = positive(definition, "rate"), positive(definition, "speed")
-        return ReplayReader(ReplayFiles(definition, folder), limits, rate, speed)
+        files = ReplayFiles(definition, folder)
+        if _is_parallel(definition):
+            return ReplayReader(ParallelFiles(files, limits.width), limits, rate, speed)
+        if order_of(definition) == TIME:
+            files.sort(files.cuts.least_time)
+        return ReplayReader(files, limits, rate, speed)
 
     def backlog(self, definition: StreamDef, folder: str) -> Backlog:
         paced = loop_rounds(definition) != 1 or any(
             positive(definition, name) for name in ("rate", "speed")
         )
-        return Backlog() if paced else ReplayBacklog(definition)
+        return Backlog() if paced else ReplayBacklog(definition, folder)
 
 
-class ReplayReader:
+def _is_parallel(definition: StreamDef) -> bool:
+    """Whether the files of a stream are read side by side; one that is named is read alone."""
+    given = local_path(option(definition, "path") or "")
+    return order_of(definition) == PARALLEL and given is not None and Path(given).is_dir()
+
+
+P = TypeVar("P", bound=Position | Places)
+
+
+class Replayed(Protocol[P]):
+    """The files of a replay as `ReplayReader` sees them; see `positions.ReplayFiles`."""
+
+    @property
+    def rounds(self) -> int | None: ...
+
+    @property
+    def chronons_per_second(self) -> int: ...
+
+    def start(self) -> P: ...
+
+    def position(self, offset: Any) -> P: ...
+
+    def advance(
+        self, position: P, rows: int, size: int | None = None, until: int | None = None
+    ) -> tuple[P, list[Descriptor]]: ...
+
+    def between(self, first: P, last: P) -> list[Descriptor]: ...
+
+    def time_at(self, position: P) -> int | None: ...
+
+    def restore(self, position: P) -> bool: ...
+
+    def keep(self) -> None: ...
+
+
+class ParallelFiles:
+    """The files of a replay, read side by side; ``width`` of them at once."""
+
+    def __init__(self, files: ReplayFiles, width: int) -> None:
+        self._files = files
+        timing = files.definition.timing
+        slack = timing.slack if timing.keeping is None else None
+        files.sort(files.cuts.least_time if slack is None else files.cuts.first_time)
+        self._plan = SideBySide(files, width, slack)
+        self.rounds = files.rounds
+        self.chronons_per_second = files.chronons_per_second
+        self.restore = files.restore
+        self.keep = files.keep
+
+    def start(self) -> Places:
+        """Return the position before the first row."""
+        files = self._files
+        return Places(len(files.paths), period=files.period, listed=files.digest)
+
+    def position(self, offset: Any) -> Places:
+        """Return the position that an offset holds."""
+        return Places.from_json(offset, self._files.stream)
+
+    def advance(
+        self, position: Places, rows: int, size: int | None = None, until: int | None = None
+    ) -> tuple[Places, list[Descriptor]]:
+        """Return where a batch of so many rows ends, and its slices."""
+        self._files.check_same(position)
+        return self._plan.advance(position, Take(rows, size, until=until))
+
+    def between(self, first: Places, last: Places) -> list[Descriptor]:
+        """Return the slices between two positions that were reached before."""
+        self._files.check_same(last)
+        if first.begins:
+            first = self.start()
+        return self._plan.between(first, last)
+
+    def time_at(self, position: Places) -> int | None:
+        """Return the time that pacing starts from: that of the next row."""
+        self._files.check_same(position)
+        return self._plan.time_at(position)
+
+
+class ReplayReader(Generic[P]):
     """Plans the batches of a replay; ``rate`` in rows, ``speed`` in event seconds per second."""
 
     def __init__(
         self,
-        files: ReplayFiles,
+        files: Replayed[P],
         limits: Limits,
         rate: float | None,
         speed: float | None,
@@ -77,27 +171,26 @@ class ReplayReader:
         self._speed = speed
         self._anchor: tuple[float, int] | None = None
         self._first_ordinal: int | None = None
-        self._planned: dict[tuple[Position, Position], list[Descriptor]] = {}
+        self._planned: dict[tuple[P, P], list[Descriptor]] = {}
         self._frozen = False
-        self._target: Position | None = None
+        self._target: P | None = None
 
-    def position(self, offset: Mapping[str, Any] | None) -> Position:
-        if offset is None:
-            return self._files.start()
-        return Position.from_json(offset, self._files.definition.name)
+    def position(self, offset: Mapping[str, Any] | None) -> P:
+        return self._files.start() if offset is None else self._files.position(offset)
 
     def freeze(self) -> None:
         self._frozen = True
 
-    def advance(self, position: Position, everything: bool) -> Position:
+    def advance(self, position: P, everything: bool) -> P:
         if position.done or position == self._target:
             self._files.restore(position)  # refuses files that were added
             return position
         endless = self._files.rounds is None
         rows = self._limits.rows if endless and everything else self._limits.now(everything)
+        until = None
         if not self._frozen:
-            rows = min(rows, self._due(position, rows))
-        end, slices = self._files.advance(position, rows, self._limits.bytes)
+            rows, until = self._due(position, rows)
+        end, slices = self._files.advance(position, rows, self._limits.bytes, until)
         if end.ordinal == position.ordinal and not end.done:
             return position
         self._files.keep()
@@ -106,23 +199,12 @@ class ReplayReader:
             self._target = end
         return end
 
-    def slices(self, first: Position, last: Position) -> list[Descriptor]:
+    def slices(self, first: P, last: P) -> list[Descriptor]:
         slices = self._planned.get((first, last))
-        if slices is not None:
-            return slices
-        name = self._files.definition.name
-        self._files.check_same(last)
-        if first.begins:
-            first = self._files.start()
-        if last.ordinal < first.ordinal or first.done:
-            raise bad_position(name, f"it goes from {first} back to {last}")
-        reached, slices = self._files.advance(first, last.ordinal - first.ordinal)
-        if reached != last:
-            raise bad_position(name, f"the batch that ended at {last} ends at {reached}")
-        return slices
+        return self._files.between(first, last) if slices is None else slices
 
-    def _due(self, position: Position, limit: int) -> int:
-        """Return how many rows may leave by now.
+    def _due(self, position: P, limit: int) -> tuple[int, int | None]:
+        """Return how many rows may leave by now, and up to which time they may be.
 
         The clock starts when the first batch is done: that one takes as long as Spark needs to
         start its workers, and brings only the first row or instant.
@@ -131,49 +213,50 @@ class ReplayReader:
         self._first_ordinal = position.ordinal if starting else self._first_ordinal
         if self._rate is not None:
             if starting:
-                return min(1, limit)
+                return min(1, limit), None
             if self._anchor is None:
                 self._anchor = (time.monotonic(), position.ordinal)
             since, ordinal = self._anchor
             due = ordinal + int((time.monotonic() - since) * self._rate)
-            return max(0, min(limit, due - position.ordinal))
+            return max(0, min(limit, due - position.ordinal)), None
         if self._speed is not None:
             if self._anchor is None:
                 event = self._files.time_at(position)
-                if event is None:
-                    return self._files.rows_until(position, MIN_TIME, limit)
-                if starting:
-                    return self._files.rows_until(position, event, limit)
+                if event is None or starting:
+                    return limit, MIN_TIME if event is None else event
                 self._anchor = (time.monotonic(), event)
             since, event = self._anchor
             passed = (time.monotonic() - since) * self._speed * self._files.chronons_per_second
-            return self._files.rows_until(position, event + int(passed), limit)
-        return limit
+            return limit, event + int(passed)
+        return limit, None
 
 
 class ReplayBacklog(Backlog):
-    """The bytes of files behind the place that the last batch reached."""
+    """The bytes of files behind the places that the last batch reached."""
 
-    def __init__(self, definition: StreamDef) -> None:
+    def __init__(self, definition: StreamDef, kept_in: str) -> None:
         self._definition = definition
-        self._sizes = {str(path): path.stat().st_size for path in list_files(definition)}
+        self._list = FileList(kept_in) if kept_in else None
+        self._cuts = Cuts(definition, lambda path: file_format(definition, path))
+        self._paths = [str(path) for path in list_files(definition)]
 
-    def measured(self, taken: int, reached: Mapping[str, int] | None) -> Waiting | None:
-        if reached is None and taken:
-            return None
-        left = sum(self._sizes.values())
-        if reached:
-            path, place = max(reached.items())
-            for name, size in self._sizes.items():
-                if name == path:
-                    left -= self._bytes_before(path, place)
-                    break
-                left -= size
-        return Waiting(max(0, left), "bytes")
-
-    def _bytes_before(self, path: str, place: int) -> int:
-        """Return how many bytes are before a place; of columnar files in proportion to the rows."""
-        if file_format(self._definition, path) != "parquet":
-            return place
-        rows = int(pyarrow.parquet.read_metadata(Path(path)).num_rows)
-        return self._sizes[path] * place // max(rows, 1)
+    def measured(self, taken: int, position: Mapping[str, Any] | None) -> Waiting | None:
+        paths = {Path(path).name: path for path in self._paths}
+        sizes = {name: Path(path).stat().st_size for name, path in paths.items()}
+        if position is None:
+            return None if taken else Waiting(sum(sizes.values()), "bytes")
+        names = list(paths)
+        if self._list is not None:
+            self._list.refresh()
+            names = [file.name for file in self._list.files] or names
+        if "open" in position:
+            left = names[position["begun"] :]
+            places = [(names[file], at) for file, at, _ in position["open"]]
+        else:
+            left = names[position["file"] :]
+            places = [(name, max(position["at"], 0)) for name in left[:1]]
+        waiting = sum(sizes.get(name, 0) for name in left)
+        for name, at in places:
+            before = self._cuts.bytes_before(paths[name], at, sizes[name])
+            waiting += sizes[name] - before if name not in left else -before
+        return Waiting(max(0, waiting), "bytes")

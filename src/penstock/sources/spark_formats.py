@@ -59,7 +59,7 @@ class SparkFormat(SourceFormat):
         )
 
 
-def _files(name: str, marks_bad_rows: bool = False, **defaults: str) -> SparkFormat:
+def files_of_spark(name: str, marks_bad_rows: bool = False, **defaults: str) -> SparkFormat:
     """Return a format of files in a folder."""
     limit = ("maxFilesPerTrigger", "batch_files")
     given = (_PARSED if marks_bad_rows else {}) | defaults
@@ -67,13 +67,11 @@ def _files(name: str, marks_bad_rows: bool = False, **defaults: str) -> SparkFor
 
 
 SPARK_FORMATS = (
-    _files("csv", marks_bad_rows=True, header="true", enforceSchema="false"),
-    _files("json", marks_bad_rows=True),
-    _files("orc"),
-    _files("text"),
-    _files("avro"),
-    _files("xml"),
-    _files("binaryfile"),
+    files_of_spark("orc"),
+    files_of_spark("text"),
+    files_of_spark("avro"),
+    files_of_spark("xml"),
+    files_of_spark("binaryfile"),
     SparkFormat("kafka", ("maxOffsetsPerTrigger", "batch_rows"), partition=("topic", "partition")),
     SparkFormat("rate", order="value"),
     SparkFormat("rate-micro-batch", order="value"),

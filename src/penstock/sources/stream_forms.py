@@ -31,6 +31,9 @@ _FREE = (
 """Options that change where rows are or how fast they come, never what they are."""
 
 
+_USUAL = {"order": "parallel"}
+"""What holds as well where nothing is said."""
+
 _CLAUSES = ("SLACK", "PUNCTUATION WHEN")
 """Clauses that say which rows are late, whatever the clock says."""
 
@@ -48,6 +51,8 @@ def described(definition: StreamDef) -> dict[str, Any]:
     for name, value in definition.options.items():
         if name.lower() not in _FREE and is_public(definition.format, name):
             shown = shown_option(definition.format, name, value)
+            if shown.lower() == _USUAL.get(name.lower()):
+                continue
             found[f"option {name.lower()}"] = shown
     return found
 

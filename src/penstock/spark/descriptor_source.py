@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -37,6 +38,14 @@ DESCRIPTOR_DDL = (
     "final BOOLEAN, partition STRING, number BIGINT, floor BIGINT, ends BOOLEAN"
 )
 
+LEAST_LOAD = 4_000
+"""Rows for which a task of their own is worth while."""
+
+ROW_BYTES = 64
+"""About so many bytes of text are a row."""
+
+_COLUMNAR = (".parquet", ".pq", ".arrow")
+
 Offset: TypeAlias = dict[str, dict[str, Any]]
 """The positions of streams that have left their beginning, by name."""
 
@@ -48,7 +57,8 @@ class DescriptorSource(DataSource):
     ``folder`` is where a spool is, or the list of the files of a replay or of a watched folder,
     of which a batch takes at most ``files``.  ``admission`` is the file that tells how many rows a
     batch may take by now, at most ``rows``.  The option ``checkpoint`` names the folder in
-    which it is told that a batch is due although nothing has come, or that a stream is held.
+    which it is told that a batch is due although nothing has come, or that a stream is held,
+    ``tasks`` is how many tasks may pack one stream.
     """
 
     @classmethod
@@ -59,25 +69,26 @@ class DescriptorSource(DataSource):
         return DESCRIPTOR_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        readers = {}
+        readers, tasks = {}, int(self.options.get("tasks", "1"))
         for described in json.loads(self.options["streams"]):
             definition = from_json(described["definition"])
-            readers[definition.name] = _reader_of(definition, described)
-        return StreamsReader(readers, self.options.get("checkpoint"))
+            readers[definition.name] = _reader_of(definition, described, tasks)
+        return StreamsReader(readers, self.options.get("checkpoint"), tasks)
 
 
-def _reader_of(definition: StreamDef, options: Mapping[str, Any]) -> StreamReader[Any]:
+def _reader_of(definition: StreamDef, options: Mapping[str, Any], width: int) -> StreamReader[Any]:
     limits = Limits(
         options["rows"],
         options.get("bytes", UNLIMITED),
         options.get("files", UNLIMITED),
         options.get("admission"),
+        width,
     )
     return source_format(definition.format).reader(definition, limits, options.get("folder"))
 
 
 class Slices(InputPartition):
-    """The descriptors of a stream in one batch, in one partition."""
+    """Descriptors of a stream in one batch, those of whole source partitions: one task's work."""
 
     def __init__(self, descriptors: Sequence[Descriptor]) -> None:
         super().__init__(None)
@@ -85,13 +96,17 @@ class Slices(InputPartition):
 
 
 class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of all streams; those that bring something get a partition each."""
+    """Plans the batches of all streams; what each brings is packed by at most ``tasks`` tasks."""
 
     def __init__(
-        self, readers: Mapping[str, StreamReader[Any]], checkpoint: str | None = None
+        self,
+        readers: Mapping[str, StreamReader[Any]],
+        checkpoint: str | None = None,
+        tasks: int = 1,
     ) -> None:
         self._readers = readers
         self._checkpoint = checkpoint
+        self._tasks = tasks
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return {}
@@ -120,20 +135,52 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        planned = []
+        planned: list[InputPartition] = []
         lost = set(_checked(start)) - set(_checked(end))
         if lost:
             raise bad_position(min(lost), "a later batch has none")
         for name, reader in self._readers.items():
             first, last = reader.position(start.get(name)), reader.position(end.get(name))
             if first != last:
-                planned.append(Slices(reader.slices(first, last)))
+                planned += map(Slices, grouped(reader.slices(first, last), self._tasks))
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         if not isinstance(partition, Slices):
             raise InternalError(f"a partition must be Slices, got {type(partition).__name__}")
         return iter(partition.descriptors)
+
+
+def grouped(
+    slices: Sequence[Descriptor], most: int, least: int = LEAST_LOAD
+) -> list[list[Descriptor]]:
+    """Divide the slices of a stream among tasks: about equally, and not below what is worth one.
+
+    All slices of a source partition go to one task, in their order.
+    """
+    loads: dict[str, int] = {}
+    for each in slices:
+        loads[each.partition] = loads.get(each.partition, 0) + _load(each)
+    count = max(1, min(most, len(loads), sum(loads.values()) // least))
+    groups: list[list[Descriptor]] = [[] for _ in range(count)]
+    if count == 1:
+        return [list(slices)] if slices else []
+    total = [0] * count
+    place = {}
+    for name in sorted(loads, key=lambda name: -loads[name]):
+        place[name] = total.index(min(total))
+        total[place[name]] += loads[name]
+    for each in slices:
+        groups[place[each.partition]].append(each)
+    return [group for group in groups if group]
+
+
+def _load(slice: Descriptor) -> int:
+    """Return about how many rows a slice has."""
+    if slice.last < 0:
+        return LEAST_LOAD
+    length = slice.last - slice.first
+    return length // ROW_BYTES if Path(slice.path).suffix.lower() not in _COLUMNAR else length
 
 
 def _checked(offset: Any) -> Offset:

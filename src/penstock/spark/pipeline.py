@@ -12,6 +12,7 @@ same checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -217,7 +218,10 @@ class Pipeline:
         if stream not in self._backlogs:
             self._backlogs[stream] = backlog_of(self.streams[stream], self.spool(stream))
         seen = self.observation
-        return self._backlogs[stream].waiting(seen.stream(stream).rows, seen.reached.get(stream))
+        position = None
+        with contextlib.suppress(OSError, ValueError):  # not there yet, or not there any more
+            position = self.checkpoint.log.planned(seen.batch, stream) or None
+        return self._backlogs[stream].waiting(seen.stream(stream).rows, position)
 
     def failure(self) -> BaseException | None:
         """Return what ended the Spark query, if it failed."""

@@ -5,8 +5,8 @@
 * Where Spark only lists files, its ``binaryFile`` stream, without the content, gives each once.
 * Every other format is read by Spark: its rows travel in a struct column ``native_<stream>``.
 
-All have the descriptor columns; a batch of a stream is in one partition, so that one task sees it
-whole.
+All have the descriptor columns.  What a source partition brings in a batch is in one partition of
+the frame, so that one task sees it whole; native rows of a stream are all in one.
 `penstock.sources.readers.arrival_order` puts descriptors and native rows of files in order.
 """
 
@@ -96,7 +96,8 @@ def open_streams(
             frames.append(opening(spark, definition, how).coalesce(1))
     timed = any(definition.timing.follows_the_clock for definition in definitions)
     if own or timed:
-        options = {"streams": json.dumps(own)}
+        tasks = config.pack_tasks or spark.sparkContext.defaultParallelism
+        options = {"streams": json.dumps(own), "tasks": str(tasks)}
         if checkpoint is not None:
             options["checkpoint"] = str(checkpoint.absolute())
         _register(spark)

@@ -242,15 +242,8 @@ def _pack_stream(
             "rejected": rejected,
             "rejects": rejects,
             "input": fingerprint.describe(),
-            "reached": {} if native else _reached(rows),
         }
     )
-
-
-def _reached(rows: pa.Table) -> dict[str, int]:
-    """Return the file, and the place in it, at which the last slice of a batch ends."""
-    last = int(arrival_order(rows)[-1])
-    return {rows.column("path")[last].as_py(): rows.column("last")[last].as_py()}
 
 
 def _is_native(stream: StreamDef, rows: pa.Table) -> bool:

@@ -36,6 +36,7 @@ from penstock.catalog import StreamDef
 from penstock.errors import ConfigError, DataError, suggest
 from penstock.expr.types import parse_type, type_name
 from penstock.model import I64, INF, MIN_TIME, TIMESTAMP, Field, Mask, Schema, one_array
+from penstock.timing import TimeRules
 
 DESCRIPTOR = pa.schema(
     [
@@ -99,7 +100,7 @@ EXTENSIONS: Mapping[str, str] = {
     ".arrow": "arrow",
 }
 
-_COMPRESSED = (".gz", ".bz2", ".zst", ".xz", ".zip", ".snappy", ".lz4")
+COMPRESSED = (".gz", ".bz2", ".zst", ".xz", ".zip", ".snappy", ".lz4")
 
 FORMATS: Mapping[str, str] = {
     "csv": "csv",
@@ -163,6 +164,8 @@ def to_json(definition: StreamDef) -> str:
             "format": definition.format,
             "options": dict(definition.options),
             "time": definition.time,
+            "slack": definition.timing.slack,
+            "keeping": definition.timing.keeping,
         }
     )
 
@@ -171,8 +174,14 @@ def from_json(text: str) -> StreamDef:
     """The inverse of `to_json`."""
     found = json.loads(text)
     fields = tuple(Field(name, parse_type(type)) for name, type in found["columns"])
+    timing = TimeRules(found["slack"], found["keeping"])
     return StreamDef(
-        found["name"], Schema(fields), found["format"], found["options"], found["time"]
+        found["name"],
+        Schema(fields),
+        found["format"],
+        found["options"],
+        found["time"],
+        timing=timing,
     )
 
 
@@ -187,7 +196,7 @@ def file_format(definition: StreamDef, path: str) -> str:
             )
         return FORMATS[given.lower()]
     suffix = Path(path).suffix.lower()
-    if suffix in _COMPRESSED:
+    if suffix in COMPRESSED:
         raise DataError(
             f"the file '{path}' of stream {definition.name} must not be compressed, because it is "
             f"read in slices; unpack it, or use Parquet"

@@ -143,7 +143,7 @@ def text_dialect(
 
 def delimiter_of(definition: StreamDef) -> str:
     """Return the one character that separates values."""
-    given = option(definition, "delimiter", ",") or ","
+    given = option(definition, "delimiter") or option(definition, "sep") or ","
     given = "\t" if given == r"\t" else given
     if len(given.encode()) != 1:
         raise DataError(
