@@ -107,7 +107,7 @@ def test_an_idle_stream_is_passed_over(spark: Any, clock: Clock) -> None:
             CREATE STREAM mute (x INT, t BIGINT) USING memory TIMESTAMP BY t;
             {KEPT}
             CREATE QUERY other AS SELECT * FROM mute [NOW];
-            CREATE QUERY both INTO kept AS SELECT x FROM busy [RANGE 2] UNION ALL
+            CREATE QUERY both INTO kept AS SELECT x FROM busy [RANGE 2] UNION
               SELECT x FROM quiet [RANGE 2];
             """
         )

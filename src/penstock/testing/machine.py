@@ -385,19 +385,21 @@ class Machine:
     def _heartbeat(self, query: RigQuery) -> int:
         return min(self._engine.heartbeat(s) for s in query.streams)
 
+    def _leaves_at_once(self, query: RigQuery) -> bool:
+        """Whether the answer by which a query is measured waits for nothing."""
+        measured = f"{query.name} {'stream' if query.mode == 'stream' else 'log'}"
+        plan = self._engine.plan
+        node = next(answer.node for answer in plan.answers if answer.query == measured)
+        output = plan.nodes[node].spec
+        return isinstance(output, OutputSpec) and output.at_once
+
     def _until(self, query: RigQuery) -> int:
         """Return the instant below which an answer can be measured.
 
         That is the heartbeat.  Of an answer whose rows leave at once it is the end of time: all
         rows that came have been answered.
         """
-        measured = f"{query.name} {'stream' if query.mode == 'stream' else 'log'}"
-        plan = self._engine.plan
-        node = next(answer.node for answer in plan.answers if answer.query == measured)
-        output = plan.nodes[node].spec
-        if isinstance(output, OutputSpec) and output.at_once:
-            return INF
-        return self._heartbeat(query)
+        return INF if self._leaves_at_once(query) else self._heartbeat(query)
 
     def _known(self, query: RigQuery, steps: Steps) -> Steps:
         """Return the part of a relation that is final."""

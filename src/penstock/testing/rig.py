@@ -158,7 +158,8 @@ class Rig(Machine):
             label = ", ".join([cuts, f"{shards} shard{'s' if shards > 1 else ''}", *named])
             for query in self._queries():
                 twin = other._query(query.name)
-                until = min(self._until(query), other._until(twin))
+                same = self._leaves_at_once(query) == other._leaves_at_once(twin)
+                until = INF if same else self._heartbeat(query)
                 if query.mode != "stream":
                     has, mine = (
                         [step for step in rig._steps(q) if step[0] < until]
