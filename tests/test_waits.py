@@ -233,7 +233,7 @@ def test_a_session_says_what_waits_and_what_was_late(spark: Any, clock: Clock) -
         session.await_idle()
         assert (count.status()["late"], later.status()["late"]) == (2, 1)
         queries = {row["query"]: row for row in session.sql("SHOW QUERIES").to_pylist()}
-        assert queries["counted"]["late"] == "2"
+        assert queries["counted"]["late"] == 2
         assert "until time passes 9" in queries["counted"]["waits"]
         assert queries["passed"]["waits"] is None
         streams = {row["stream"]: row for row in session.sql("SHOW STREAMS").to_pylist()}

@@ -149,6 +149,7 @@ def _show(session: Session, kind: str) -> pa.Table:
         }
         for count in ("rows", "late"):
             texts[count] = pa.array([r[count] for r in rows], pa.int64())
+        texts["waits"] = pa.array([r.get("waits") for r in rows], pa.string())
         return pa.table({c: texts[c] for c in shown})
     if kind == "streams":
         return shown_streams(session)
