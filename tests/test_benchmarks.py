@@ -12,7 +12,7 @@ from benchmarks.__main__ import BENCHMARKS
 from benchmarks.beyond_memory import Resident
 from benchmarks.harness import TABLE_BEGINS, TABLE_ENDS, Measure
 
-LINES = {"join": 2, "band": 2, "beyond": 3}
+LINES = {"join": 2, "band": 2, "beyond": 3, "packing": 3}
 """How many lines a benchmark adds to the table, where it is not one."""
 
 MEASURES = [
@@ -34,7 +34,7 @@ def plain(spark: Any) -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["band", "beyond", "join", "memory"])
+@pytest.mark.parametrize("name", ["band", "beyond", "join", "memory", "packing"])
 def test_a_benchmark_runs(plain: Any, name: str) -> None:
     rows = int(600 * min(BENCHMARKS[name].rows, 1))
     measures = BENCHMARKS[name].run(plain, rows, 0)

@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -879,7 +880,7 @@ def test_a_lost_list_and_an_edited_file_end_a_run_by_name(
 ) -> None:
     files = watched(tmp_path / "watched")
     text = f"""
-    CREATE STREAM r (n BIGINT, t BIGINT) USING replay OPTIONS (path '{replayed}', rate '2')
+    CREATE STREAM r (n BIGINT, t BIGINT) USING replay OPTIONS (path '{replayed}', rate '0.5')
       TIMESTAMP BY t;
     CREATE STREAM w (n BIGINT, t BIGINT) USING parquet OPTIONS (path '{tmp_path / "watched"}')
       TIMESTAMP BY t;
@@ -894,7 +895,14 @@ def test_a_lost_list_and_an_edited_file_end_a_run_by_name(
             session.sql(text)
             session.await_end(timeout=seconds)
 
-    run(8)
+    with Session(spark, checkpoint=checkpoint) as session:
+        session.sql(text)
+        end, done = time.monotonic() + 120, None  # the batch that has read all that is watched
+        while done is None or session.pipeline.manifest.batch == done:
+            assert time.monotonic() < end
+            if done is None and session.pipeline.observation.stream("w").rows == 12:
+                done = session.pipeline.observation.batch
+            time.sleep(0.05)
     kept = checkpoint / "spool" / "w" / "files.jsonl"
     whole = kept.read_bytes()
     kept.unlink()
