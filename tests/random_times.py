@@ -96,7 +96,7 @@ def make(seed: int) -> Case:
         chosen = [_with_units(text) for text in chosen]
     case = Case(seed, ";\n".join([*lines, *chosen]), all_settings=seed % 50 == 0)
     read = {n for n in declared for text in chosen if re.search(f"(FROM|JOIN) {n}\\b", text)}
-    partitions = {name: dice.choice([[None], [None], [0, 1], [0, 1, 2, 3]]) for name in declared}
+    partitions = {name: _partitions(dice, some) for name, some in declared.items()}
     skews = {(n, p): dice.choice([0, 0, 5, 40]) for n, some in partitions.items() for p in some}
     now = 0
     for _ in range(dice.randint(4, 25)):
@@ -120,6 +120,14 @@ def make(seed: int) -> Case:
         elif any("CLOCK" in clause for n in read for clause in declared[n]):
             case.steps.append(("clock", (now + dice.randint(-3, 3),)))
     return case
+
+
+def _partitions(dice: random.Random, clauses: list[str]) -> list[Any]:
+    """Return the partitions that a stream is fed by: as many as it declares, or fewer."""
+    said = next((clause for clause in clauses if clause.startswith("PARTITIONS")), None)
+    if said is None:
+        return dice.choice([[None], [None], [0, 1], [0, 1, 2, 3]])
+    return list(range(dice.randint(1, int(said.split()[1]))))
 
 
 def _with_units(text: str) -> str:

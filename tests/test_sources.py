@@ -915,3 +915,17 @@ def read_table(spark: Any, definition: TableDef) -> pa.Table:
         raise root_cause(error) from None
     parts = [pa.ipc.open_stream(bytes(row["blob"])).read_all() for row in rows]
     return pa.concat_tables(parts).combine_chunks()
+
+
+@pytest.mark.parametrize("change", [("h15", "h99"), ("h15", ""), ("p0", "p1")])
+def test_a_promise_in_the_name_of_a_spool_file_is_checked(
+    tmp_path: Path, change: tuple[str, str]
+) -> None:
+    spool = Spool(tmp_path, schema(NUMBERS))
+    spool.heartbeat(15, 0)
+    (file,) = tmp_path.glob("*.arrow")
+    file.rename(tmp_path / file.name.replace(*change, 1))
+    files = SpoolFiles(tmp_path)
+    end = files.end()
+    with pytest.raises(StateError, match="its bytes do not fit the digest in its name"):
+        files.slices("s", SpoolPosition(), end)

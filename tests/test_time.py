@@ -25,6 +25,7 @@ from penstock.physical.progress import (
     ahead,
     reported,
 )
+from penstock.physical.timekeeper import TimeKeeper
 from penstock.reference.late import Source
 from penstock.session import Session
 from penstock.testing import Rig
@@ -104,10 +105,10 @@ def test_partitions_have_arrival_numbers_of_their_own() -> None:
     rig.assert_view("q", [(11,), (10,)], at=5)
 
 
-@pytest.mark.parametrize("wrong", [-1, 1 << 20, "a", True, 1.0])
+@pytest.mark.parametrize("wrong", [-1, (1 << 20) - 1, "a", True, 1.0])
 def test_a_partition_is_a_small_number(wrong: Any) -> None:
     rig = Rig(ONE.format("") + COUNTS)
-    with pytest.raises(DataError, match="must be a whole number from 0 to 1048575"):
+    with pytest.raises(DataError, match="must be a whole number from 0 to 1048574"):
         rig.feed("s", [(1, 1)], wrong)
 
 
@@ -276,6 +277,33 @@ def test_a_month_of_disorder() -> None:
     assert np.mean(slacks[10:]) < 0.9 * fixed
 
 
+def test_a_delay_beyond_64_bits_is_a_long_one() -> None:
+    times = [8, 1, 11, 12, 11, -(2**63) + 1, 15, 16, 20, 19, 12, 14, 25, 23, 30, 35, 26]
+    rig = Rig(ONE.format("SLACK AUTO KEEPING 90 %") + COUNTS)
+    rig.feed("s", [(n, t) for n, t in enumerate(times)])
+    rig.feed("s", [(99, 2**62), (98, -(2**62))])
+    rig.assert_oracle()
+    assert Counter(rig.late("s")) == Counter(rig._judge().late["s"])
+
+
+def test_unnamed_and_numbered_partitions_have_one_order() -> None:
+    rig = Rig(ONE.format("") + "CREATE QUERY q AS SELECT k, LAG(k) OVER (ORDER BY t) AS l FROM s")
+    for k, partition in ((9, 2), (1, None), (2, 1), (5, 0)):
+        rig.feed("s", [(k, 7)], partition)
+    rig.feed("s", [(99, 8)], 0)
+    rig.end()
+    rig.assert_oracle()
+
+
+@pytest.mark.parametrize("time", [2**63, -(2**63)])
+def test_times_that_no_row_can_have_are_refused(time: int) -> None:
+    rig = Rig(ONE.format("") + COUNTS)
+    with pytest.raises(DataError):
+        rig.heartbeat("s", time)
+    with pytest.raises(DataError):
+        rig.feed("s", [(1, time)])
+
+
 def test_disorder_survives_a_manifest() -> None:
     _, found = Disorder().follow(np.array([0, 5, 900, 2**40]), 0.9)
     assert Disorder.of(found.describe()) == found
@@ -297,6 +325,47 @@ def test_a_stream_that_is_ahead_waits_for_the_slowest() -> None:
     assert ahead({"fast": at(101), "slow": at(90, idle=True)}, rules, both) == {}
     assert ahead({"fast": at(101), "slow": at(0)}, rules, (frozenset({"fast"}),)) == {}
     assert ahead({"slow": at(0)}, rules, both) == {}
+
+
+def test_a_stream_whose_files_have_all_ended_closes_its_last_instant() -> None:
+    part = Partition(0, max_time=9)
+    rules = {"s": TimeRules(slack=4, idle_after=1.0)}
+    ended = Timeline(rules=rules).after([reported("s", {"a": part}, ended={"a"})])
+    assert (ended["s"].heartbeat, ended["s"].idle) == (5, False)
+    silent = Timeline(ended, rules, {"s": Decision(idle=frozenset({None}))}).after([])
+    assert (silent["s"].heartbeat, silent["s"].idle) == (10, True)
+    woken = Timeline(silent, rules).after([reported("s", {"b": Partition(1, max_time=30)})])
+    assert (woken["s"].heartbeat, woken["s"].idle) == (26, False)
+
+
+def test_silence_is_measured_by_partition_and_by_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    keeper = TimeKeeper(1.0)
+    keeper.open({"s": TimeRules(idle_after=5.0, partitions=3)})
+    two = Progress({"0": Partition(0, 7), "1": Partition(1, 8)}, appeared=2)
+    now[0] = 104.0
+    keeper.heard("s", "0")
+    assert keeper.decide({"s": two}, {}) == {}
+    now[0] = 106.0  # partition 1 and the one that never came were silent since 100
+    assert keeper.decide({"s": two}, {})["s"].idle == {None}
+    keeper.heard("s", "1", 100.5)
+    assert keeper.decide({"s": two}, {})["s"].idle == {"1", None}
+    files = Progress(max_time=9, appeared=2)  # all have ended
+    keeper.open({"s": TimeRules(idle_after=5.0)})
+    keeper.heard("s", "a")
+    now[0] = 110.0
+    assert not keeper.due({"s": files})
+    now[0] = 111.5
+    assert keeper.due({"s": files})
+    assert not keeper.due({"s": Progress(max_time=9, appeared=2, idle=True)})
+
+
+@pytest.mark.parametrize("wrong", [None, 2, -1])
+def test_partitions_are_those_that_are_declared(wrong: int | None) -> None:
+    rig = Rig(ONE.format("PARTITIONS 2") + COUNTS)
+    with pytest.raises(DataError, match="from 0 to 1, because the stream declares PARTITIONS 2"):
+        rig.feed("s", [(1, 1)], wrong)
 
 
 # ---- on Spark
@@ -356,6 +425,28 @@ def test_promises_of_the_program_and_partitions(spark: Any) -> None:
         assert {p: told["late"] for p, told in progress["partitions"].items()} == {"0": 1, "1": 0}
         assert sorted(query.rows()["k"].to_pylist()) == [0, 1]
         session.finish("s")
+        assert session.await_end(timeout=100)
+
+
+@pytest.mark.spark
+def test_a_promise_without_a_partition_is_of_all_of_them(spark: Any) -> None:
+    with Session(spark, settings={"shards": 1}) as session:
+        query = session.sql(
+            """CREATE STREAM a (k INT, t BIGINT) USING memory TIMESTAMP BY t;
+            CREATE SINK kept USING memory OPTIONS (changes 'intervals');
+            CREATE QUERY q INTO kept AS SELECT COUNT(*) AS n FROM a [RANGE 100]"""
+        )
+        for partition in (0, 1):
+            session.push("a", [(partition, 10)], partition)
+        session.heartbeat("a", 12)
+        session.push("a", [(3, 11), (3, 20)], partition=0)  # the first of them is late
+        session.push("a", [(4, 20)], partition=1)
+        session.await_idle()
+        progress = session.pipeline.manifest.progress["a"]
+        assert (progress["late"], sorted(progress["partitions"])) == (1, ["0", "1"])
+        assert query.status()["heartbeat"] == 20
+        assert query.rows()["n"].to_pylist() == [2]
+        session.finish("a")
         assert session.await_end(timeout=100)
 
 

@@ -150,6 +150,8 @@ class Catalog:
     def get(self, kind: str, name: str) -> Any:
         """Return a definition, or say which ones exist."""
         found = self.of_kind(kind)
+        if not isinstance(name, str):
+            raise QueryError(f"the name of a {kind} must be text, got {name!r}")
         if name.lower() not in found:
             raise QueryError(f"there is no {kind} '{name}'; {suggest(name, found)}")
         return found[name.lower()]

@@ -195,6 +195,8 @@ def duration_text(value: int, stamps: bool) -> str:
         return "UNBOUNDED"
     if not stamps:
         return str(value)
+    if value == 0:
+        return "0 SECONDS"
     unit, size = next((u, s) for u, s in _UNITS if value % s == 0)
     count = value // size
     return f"{count} {unit}{'' if count == 1 else 'S'}"

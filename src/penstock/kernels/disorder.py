@@ -24,7 +24,8 @@ FIRST = 16
 """Before so many rows nothing is known of their disorder, and no slack can be given."""
 
 BLOCKS = 16
-_MOST = 2**60
+LONGEST = 2**60
+"""A row that is further behind counts as if it were as much."""
 
 
 def remembered(keeping: float) -> int:
@@ -62,7 +63,7 @@ class Disorder:
         count = -(-(begun + len(delay)) // size)
         blocks = np.zeros(count * size, np.int64)
         blocks[:begun] = self.peak
-        blocks[begun : begun + len(delay)] = np.minimum(delay, _MOST)
+        blocks[begun : begun + len(delay)] = np.minimum(delay, LONGEST)
         reached = np.maximum.accumulate(blocks.reshape(count, size), axis=1)
         before = np.zeros_like(reached)
         before[:, 1:] = reached[:, :-1]

@@ -140,7 +140,7 @@ def pack_streams(
         packer = Packer(plan, name, came.time, rules, before, config, shards, routes, storage)
         late = []
         for partition, rows in came.parts:
-            packer.appear(partition, int(partition) if partition.isdecimal() else None)
+            packer.appear(partition, int(partition) + 1 if partition.isdecimal() else 0)
             late.append(packer.add(rows, partition=partition))
         for partition in came.ended:
             packer.end(partition)

@@ -163,15 +163,22 @@ class Observation:
         return {found.name for found in sources if found is not None and found.kind == "stream"}
 
     def waiting_rows(self, query: str) -> tuple[int, int]:
-        """Return how many rows wait for time in the operators of a query, and the largest time."""
-        rows, latest = 0, MIN_TIME
-        for state in self._states(query):
-            for name, runs in state["runs"].items():
-                if name.startswith("waiting.") or name == "pending":
-                    rows += sum(run["rows"] - run["skipped"] for run in runs)
-            found = (time for name, time in state["numbers"].items() if name.startswith("latest."))
-            latest = max(latest, *found, MIN_TIME)
-        return rows, latest
+        """Return how many rows wait for time in the operators of a query, and the largest time.
+
+        A row may wait in several operators: the one in which most do counts.
+        """
+        rows, latest = dict[str, int](), MIN_TIME
+        digests = self.digests(query)
+        for shard in self.manifest.states:
+            for digest in digests & shard.keys():
+                state = shard[digest]
+                for name, runs in state["runs"].items():
+                    if name.startswith("waiting.") or name == "pending":
+                        some = sum(run["rows"] - run["skipped"] for run in runs)
+                        rows[digest] = rows.get(digest, 0) + some
+                times = (t for name, t in state["numbers"].items() if name.startswith("latest."))
+                latest = max(latest, *times, MIN_TIME)
+        return max(rows.values(), default=0), latest
 
     def _states(self, query: str) -> Iterator[Mapping[str, Any]]:
         digests = self.digests(query)

@@ -74,6 +74,7 @@ class Packer:
         self._closed: list[dict[str, Any]] = []
         self.partitions: dict[str, Partition] = {}
         self._before = progress
+        self._floor = MIN_TIME
         self._ended: set[str] = set()
         self._final = False
         self._routes = routes or {}
@@ -93,7 +94,8 @@ class Packer:
             if number is None and partition not in self._before.partitions:
                 known = [part.number for part in self.partitions.values()]
                 number = max(self._before.numbers, 1 + max(known, default=-1))
-            self.partitions[partition] = self._before.partition(partition, number)
+            found = self._before.partition(partition, number)
+            self.partitions[partition] = replace(found, floor=max(found.floor, self._floor))
         return self.partitions[partition]
 
     def add(
@@ -132,9 +134,15 @@ class Packer:
         return late_table
 
     def promise(self, heartbeat: int, partition: str = "") -> None:
-        """Take a heartbeat that the source gives between two rows of a partition."""
-        found = self.appear(partition)
-        self.partitions[partition] = replace(found, floor=max(found.floor, heartbeat))
+        """Take a heartbeat that the source gives between two rows.
+
+        It is that of a partition; without a name that of the whole stream, of all its partitions.
+        """
+        if not partition:
+            self._floor = max(self._floor, heartbeat)
+        for name in (partition,) if partition else {*self._before.partitions, *self.partitions}:
+            found = self.appear(name)
+            self.partitions[name] = replace(found, floor=max(found.floor, heartbeat))
 
     def end(self, partition: str) -> None:
         """Note that nothing more comes of a partition."""
@@ -150,6 +158,8 @@ class Packer:
 
     def _reported(self) -> dict[str, Any]:
         told = reported(self._name, self.partitions, self._ended, self._final)
+        if self._floor > MIN_TIME:
+            told["floor"] = self._floor
         return told | {"closed": self._closed} if self._closed else told
 
     def _promised(self, columns: Sequence[pa.Array], time: I64) -> I64 | None:

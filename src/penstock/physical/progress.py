@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.disorder import Disorder
+from penstock.kernels.disorder import LONGEST, Disorder
 from penstock.model import I64, INF, MIN_TIME, Mask
 from penstock.timing import TimeRules
 
@@ -83,7 +83,9 @@ class Partition:
             known = before > MIN_TIME + rules.slack
             bound = np.where(known, before - rules.slack, MIN_TIME)
         else:
-            delay = np.where(before == MIN_TIME, 0, np.maximum(before, time) - time)
+            behind_by = np.maximum(before, time).view(np.uint64) - time.view(np.uint64)
+            delay = np.minimum(behind_by, LONGEST).astype(np.int64)
+            delay = np.where(before == MIN_TIME, 0, delay)
             slack, disorder = (disorder or Disorder()).follow(delay, rules.keeping)
             known = (slack >= 0) & (before > MIN_TIME + slack)
             bound = np.maximum.accumulate(np.where(known, before - slack, MIN_TIME))
@@ -284,9 +286,10 @@ def _advanced(
         for name, told in report["partitions"].items()
     }
     live = {**before.partitions, **fresh}
+    said_of_all = (report.get("floor", MIN_TIME) for report in reports)
+    of_all = max(decision.floors.get(None, MIN_TIME), *said_of_all, MIN_TIME)
     for name, part in live.items():
-        given = (decision.floors.get(each, MIN_TIME) for each in (None, name))
-        part = replace(part, floor=max(part.floor, *given))
+        part = replace(part, floor=max(part.floor, of_all, decision.floors.get(name, MIN_TIME)))
         if name in decision.quiet or (name in decision.idle and name not in fresh):
             part = part.silent()
         live[name] = part
@@ -299,19 +302,22 @@ def _advanced(
         was = before.partitions.get(name, Partition())
         accepted += part.accepted - was.accepted
         late += part.late - was.late
-    floor = max(before.floor, decision.floors.get(None, MIN_TIME))
+    floor = max(before.floor, of_all)
     appeared = before.appeared + sum(name not in before.partitions for name in fresh)
     absent_idle = before.absent_idle or None in decision.idle
     absent = appeared < (rules.partitions or 0) and not absent_idle
     if not absent:
         floor = max(floor, _heartbeat(live, furthest, rules))
+    idle = _is_idle(before, live, bool(fresh), decision)
+    if idle and not live and MIN_TIME < max(largest) < INF:
+        floor = max(floor, max(largest) + 1)  # all have ended: the last instant is closed
     said = (ClosedRun(**run) for report in reports for run in report.get("closed", ()))
     return Progress(
         live,
         max(largest),
         floor,
         before.final or any(report["final"] for report in reports),
-        _is_idle(before, live, bool(fresh), decision),
+        idle,
         before.accepted + accepted,
         before.late + late,
         before.rejected + sum(report.get("rejected", 0) for report in reports),

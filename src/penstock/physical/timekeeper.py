@@ -32,6 +32,7 @@ class TimeKeeper:
         self._heard: dict[tuple[str, str | None], float] = {}
         self._promised: dict[str, dict[str | None, int]] = {}
         self._looked_at = 0.0
+        self._opened_at = 0.0
         self._lock = threading.Lock()
 
     def open(self, rules: Mapping[str, TimeRules]) -> None:
@@ -39,6 +40,7 @@ class TimeKeeper:
         with self._lock:
             self._rules = dict(rules)
             self._heard.clear()
+            self._opened_at = time.monotonic()
 
     @property
     def needed(self) -> bool:
@@ -49,7 +51,8 @@ class TimeKeeper:
     def heard(self, stream: str, partition: str | None, at: float | None = None) -> None:
         """Note that rows came, at a time of the monotonic clock, or now."""
         with self._lock:
-            self._heard[stream, partition] = time.monotonic() if at is None else at
+            now = time.monotonic() if at is None else at
+            self._heard[stream, partition] = self._heard[stream, None] = now
 
     def promise(self, stream: str, heartbeat: int, partition: str | None = None) -> None:
         """Take what the program promises: nothing below a time comes any more."""
@@ -104,12 +107,12 @@ class TimeKeeper:
         """Yield the partitions that have been silent for longer than their stream declares."""
         if rules.idle_after is None or progress.final:
             return
-        names: list[str | None] = list(progress.partitions)
-        if not names or (progress.is_absent(rules) and not progress.absent_idle):
-            names.append(None)
-        for name in names:
+        for name in progress.partitions or (None,):
             if self.silence(stream, name) >= rules.idle_after:
                 yield name
+        silent = time.monotonic() - self._opened_at >= rules.idle_after
+        if progress.partitions and silent and progress.is_absent(rules):
+            yield None  # of partitions that were never heard, nothing has come all the time
 
     def due(self, progress: Mapping[str, Progress]) -> bool:
         """Whether a batch would move time on although nothing has come."""
@@ -135,5 +138,5 @@ class TimeKeeper:
 
 def _is_idle(progress: Progress, partition: str | None) -> bool:
     if partition is None:
-        return progress.absent_idle
+        return progress.absent_idle if progress.partitions else progress.idle
     return progress.partitions.get(partition, Partition()).idle

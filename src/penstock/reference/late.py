@@ -45,7 +45,8 @@ class Source:
         These are the block under way and the 16 before it, counted from the first row.
         """
         self.promised = self.heartbeat()  # a slack that grows takes nothing back
-        self.delays.append(0 if self.newest == BEGINNING else max(self.newest - time, 0))
+        behind = 0 if self.newest == BEGINNING else max(self.newest - time, 0)
+        self.delays.append(min(behind, 2**60))
         rows = len(self.delays)
         wanted = max(16, math.ceil(keeping / (1.0 - keeping) - 1e-6))
         block = max(1, wanted // 16)

@@ -27,7 +27,7 @@ from penstock.asking.onetime import Snapshot, can_answer
 from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef, ViewDef, folder_name
 from penstock.cql.binding import statements
 from penstock.cql.grammar.syntax import Parsed, QuerySyntax
-from penstock.errors import PenstockError, QueryError, StateError, shown_cause
+from penstock.errors import DataError, PenstockError, QueryError, StateError, shown_cause
 from penstock.model import Schema, one_array
 from penstock.runs.files import make_folder
 from penstock.session.builder import Relation
@@ -37,7 +37,8 @@ from penstock.session.starting import opened_pipeline, remembered, start_queries
 from penstock.session.statements import create, drop, execute
 from penstock.settings import Settings
 from penstock.sources.formats import is_pushed
-from penstock.sources.pushed import as_table
+from penstock.sources.links import check_partition
+from penstock.sources.pushed import as_table, check_times
 from penstock.sources.spool import Spool
 from penstock.sources.table_formats import whole_table
 from penstock.spark.engine import SparkStart
@@ -198,6 +199,10 @@ class Session:
 
     def callback(self, sink: str, function: Callable[[int, pa.Table], None]) -> None:
         """Name the function that a ``CREATE SINK .. USING callback`` calls with (batch, rows)."""
+        if not callable(function):
+            raise QueryError(
+                f"a callback must be a function of (batch, rows), got {type(function).__name__}"
+            )
         self._callbacks[sink.lower()] = function
 
     # -- memory streams --------------------------------------------------------------------------
@@ -207,7 +212,13 @@ class Session:
 
         Several writers, each in its own order, have a ``partition`` each: a number from 0.
         """
-        self._spool(stream).push(rows, partition)
+        spool = self._spool(stream)
+        definition: StreamDef = self.catalog.get("stream", stream)
+        check_partition(partition, definition.timing.partitions)
+        table = as_table(rows, definition.schema)
+        if definition.deadletter is None:
+            check_times(table, definition)
+        spool.push(table, partition)
         self._pushed(stream, partition)
 
     def heartbeat(self, stream: str, time: Any, partition: int | None = None) -> None:
@@ -218,6 +229,12 @@ class Session:
         """
         self._check_open()
         definition: StreamDef = self.catalog.get("stream", stream)
+        if time is None:
+            raise DataError(
+                f"a heartbeat must be a time, got None; to end stream '{stream}', call finish()"
+            )
+        if partition is not None or definition.timing.partitions is None:
+            check_partition(partition, definition.timing.partitions)
         column = definition.schema[definition.time]
         told = as_table([(time,)], Schema((column,))).column(0)
         reached = int(one_array(told).cast(pa.int64())[0].as_py())

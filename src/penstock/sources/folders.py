@@ -236,6 +236,8 @@ class FolderFiles:
         files = self._list.files
         total = sum(file.size for file in files[left:]) + sum(size for _, _, size in self._new())
         for file, at in places:
+            if file >= len(files):  # all that was found has been read
+                continue
             size, path = files[file].size, self.paths[file]
             if at and os.path.exists(path):
                 before = self.cuts.bytes_before(path, at, size)

@@ -18,14 +18,19 @@ from penstock.sources.offsets import START, chained
 
 SUFFIX = ".arrow"
 _NAME = re.compile(
-    r"(\d{10})-(\d+)-(\d+)(?:p(\d+))?(?:h(-?\d+))?-([0-9a-f]{16})-([0-9a-f]{16})\.arrow"
+    r"(\d{10})-(\d+)-(\d+)(?:p(\d+))?(?:h(-?\d{1,19}))?-([0-9a-f]{16})-([0-9a-f]{16})\.arrow"
 )
 
-MOST_PARTITIONS = 1 << 20
+MOST_PARTITIONS = (1 << 20) - 1
 
 
-def check_partition(partition: int | None) -> None:
-    """Check the number of a source partition to which rows are pushed."""
+def check_partition(partition: int | None, declared: int | None = None) -> None:
+    """Check the number of a source partition to which rows are pushed; ``declared`` are so many."""
+    if declared is not None and (partition is None or partition not in range(declared)):
+        raise DataError(
+            f"the partition of pushed rows must be a number from 0 to {declared - 1}, because the "
+            f"stream declares PARTITIONS {declared}, got {partition!r}"
+        )
     if partition is None:
         return
     whole = isinstance(partition, int) and not isinstance(partition, bool)
@@ -69,7 +74,15 @@ class Link:
         """Return what a descriptor of the file says of its source partition."""
         number, heartbeat = self.told.partition, self.told.heartbeat
         found: dict[str, Any] = {} if heartbeat is None else {"floor": heartbeat}
-        return found if number is None else {**found, "partition": str(number), "number": number}
+        return (
+            found
+            if number is None
+            else {
+                **found,
+                "partition": str(number),
+                "number": number + 1,  # 0 is the partition without a number
+            }
+        )
 
     @property
     def end(self) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.catalog import StreamDef
 from penstock.errors import DataError, suggest
 from penstock.expr.types import type_name
-from penstock.model import Schema, one_array
+from penstock.model import INF, MIN_TIME, Schema, one_array
 from penstock.sources.readers.conversion import convert, plain
 
 
@@ -150,3 +151,17 @@ def _shown(value: pa.Scalar) -> str:
         return repr(value.as_py())
     except UnicodeDecodeError:
         return repr(bytes(value.as_buffer()))
+
+
+def check_times(table: pa.Table, definition: StreamDef) -> None:
+    """Check that every row has a time."""
+    column = one_array(table.column(definition.time)).cast(pa.int64())
+    if column.null_count:
+        number = pc.index(column.is_null(), value=True).as_py()
+        name = definition.schema[definition.time].name
+        raise DataError(f"row {number} must have a time, but the time column '{name}' is null")
+    for far in (MIN_TIME, INF):
+        if pc.index(column, value=far).as_py() >= 0:
+            raise DataError(
+                f"the time of a row must be above -2**63 and below 2**63 - 1, got {far}"
+            )

@@ -34,7 +34,7 @@ _FREE = (
 _USUAL = {"order": "parallel"}
 """What holds as well where nothing is said."""
 
-_CLAUSES = ("SLACK", "PUNCTUATION WHEN")
+_CLAUSES = ("SLACK", "PUNCTUATION WHEN", "PARTITIONS")
 """Clauses that say which rows are late, whatever the clock says."""
 
 

@@ -162,6 +162,8 @@ def grouped(
     for each in slices:
         loads[each.partition] = loads.get(each.partition, 0) + _load(each)
     count = max(1, min(most, len(loads), sum(loads.values()) // least))
+    if any(each.floor is not None and not each.partition for each in slices):
+        return [list(slices)]  # a promise of all partitions stands between their rows
     groups: list[list[Descriptor]] = [[] for _ in range(count)]
     if count == 1:
         return [list(slices)] if slices else []

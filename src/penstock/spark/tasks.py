@@ -217,6 +217,9 @@ def _pack_stream(
     native = _is_native(stream, rows)
     fingerprint = Fingerprint.of_plan(job.plan, stream, native)
     for origin, part, wanted in _slices(stream, rows, needs_of(job.plan, stream)[0]):
+        if origin.floor is not None and not origin.partition:  # a promise of the whole stream
+            packer.promise(origin.floor)
+            continue
         packer.appear(origin.partition, origin.number)
         fingerprint.add(part, native)
         position = None if origin.ordinal < 0 else part.positions + origin.ordinal

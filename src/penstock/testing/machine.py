@@ -41,7 +41,7 @@ from penstock.reference import (
 from penstock.settings import Settings
 from penstock.sinks import changes_of
 from penstock.sources.links import check_partition
-from penstock.sources.pushed import as_table
+from penstock.sources.pushed import as_table, check_times
 from penstock.testing.local import LocalEngine
 from penstock.testing.times import (
     instant,
@@ -184,11 +184,11 @@ class Machine:
         Rows are tuples or dicts in a list, an Arrow table or a pandas frame.  ``partition`` is the
         source partition that brings them, a number; None: there is only one.
         """
-        check_partition(partition)
         given = {stream: rows} if isinstance(stream, str) else stream
         fed: Tables = {}
         for name, some in given.items():
             definition = self._stream(name)
+            check_partition(partition, definition.timing.partitions)
             fed[definition.name] = self._accepted_types(definition, some)
         self._feed([("" if partition is None else str(partition), fed)])
 
@@ -252,7 +252,10 @@ class Machine:
 
     def _instant(self, stream: str, time: Any) -> int:
         definition: StreamDef = self.catalog.get("stream", stream)
-        return instant(time, definition.schema[definition.time].type == TIMESTAMP, self._day)
+        found = instant(time, definition.schema[definition.time].type == TIMESTAMP, self._day)
+        if not MIN_TIME < found <= INF:
+            raise DataError(f"a time must fit 64 bits, got {time!r}")
+        return found
 
     def _decide(self, decisions: Mapping[str, Decision]) -> None:
         self._events.append(("decide", decisions))
@@ -284,7 +287,7 @@ class Machine:
         schema = definition.schema
         try:
             table = as_table(readable(rows, schema, self._day), schema)
-            _check_times(table, definition)
+            check_times(table, definition)
             return table
         except DataError:
             if definition.deadletter is None or not isinstance(rows, list):
@@ -293,7 +296,7 @@ class Machine:
         for row in rows:
             try:
                 table = as_table(readable([row], schema, self._day), schema)
-                _check_times(table, definition)
+                check_times(table, definition)
                 good.append(table)
             except DataError as error:
                 self._rejected.setdefault(definition.name, []).append((str(error), row))
@@ -483,13 +486,3 @@ def _shown_intervals(query: RigQuery, steps: Steps) -> list[Row]:
         (*shown_values(v, kinds), shown_time(start, stamps), shown_time(end, stamps))
         for v, start, end in to_intervals(steps)
     ]
-
-
-def _check_times(table: pa.Table, definition: StreamDef) -> None:
-    column = table.column(definition.time)
-    if column.null_count:
-        number = column.is_null().to_pylist().index(True)
-        name = definition.schema[definition.time].name
-        raise DataError(f"row {number} must have a time, but the time column '{name}' is null")
-    if INF in column.cast(pa.int64()).to_pylist():
-        raise DataError(f"the time of a row must be below 2**63 - 1, got {INF}")

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from decimal import Decimal
 
 from sqlglot import exp
 
 from penstock.cql.binding.scope import Scope, ScopeColumn
 from penstock.cql.binding.script import Script
+from penstock.cql.binding.times import unit_microseconds
 from penstock.cql.grammar.syntax import (
     Duration,
     FromItem,
@@ -110,9 +112,21 @@ def _window(source: Script, call: Scalar, name: str) -> WindowSyntax:
     if name == "session_window":
         clause = WindowClause("SESSION", given[0], None, span)
         return WindowSyntax((), {"SESSION": clause}, None, span, descriptor=descriptor, closed=True)
-    clause = WindowClause("HOP", given[0], given[1] if len(given) > 1 else given[0], span)
+    size, slide = given[0], given[1] if len(given) > 1 else given[0]
+    if _micros(source, slide) > _micros(source, size):
+        source.fail(
+            f"{name}(time, size, slide) must not slide further than its size, which would leave "
+            f"rows out, got {source.text(span)}; write the size first",
+            span,
+        )
+    clause = WindowClause("HOP", size, slide, span)
     offset = given[2] if len(given) > 2 else None
     return WindowSyntax((), {"HOP": clause}, None, span, offset=offset, descriptor=descriptor)
+
+
+def _micros(source: Script, given: Duration) -> Decimal:
+    scale = 1 if given.unit is None else unit_microseconds(source, given.unit, given.span)
+    return Decimal(given.number) * scale
 
 
 def _duration(source: Script, node: Scalar, name: str) -> Duration:
