@@ -117,7 +117,7 @@ class Judge:
         return {
             name: [
                 kept
-                for _, source in sorted(stream.sources.items(), key=lambda s: int(s[0] or 0))
+                for _, source in sorted(stream.sources.items(), key=lambda s: _number(s[0]))
                 for kept in source.kept
             ]
             for name, stream in self.streams.items()
@@ -201,6 +201,11 @@ class Judge:
             reached = min(heard) if heard else max((s.given for s in idle), default=BEGINNING)
             for stream in idle:
                 stream.given = max(stream.given, reached)
+
+
+def _number(partition: str) -> tuple[int, str]:
+    """Return the place of a partition: the one without a name, numbers, other names."""
+    return (int(partition) + 1 if partition.isdecimal() else 0, partition)
 
 
 def _together(groups: list[set[str]]) -> list[set[str]]:
