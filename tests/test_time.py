@@ -295,7 +295,7 @@ def test_unnamed_and_numbered_partitions_have_one_order() -> None:
     rig.assert_oracle()
 
 
-@pytest.mark.parametrize("time", [2**63, -(2**63)])
+@pytest.mark.parametrize("time", [2**63, 2**70])
 def test_times_that_no_row_can_have_are_refused(time: int) -> None:
     rig = Rig(ONE.format("") + COUNTS)
     with pytest.raises(DataError):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from penstock.catalog import StreamDef
 from penstock.errors import DataError, suggest
 from penstock.expr.types import type_name
-from penstock.model import INF, MIN_TIME, Schema, one_array
+from penstock.model import INF, Schema, one_array
 from penstock.sources.readers.conversion import convert, plain
 
 
@@ -160,8 +160,5 @@ def check_times(table: pa.Table, definition: StreamDef) -> None:
         number = pc.index(column.is_null(), value=True).as_py()
         name = definition.schema[definition.time].name
         raise DataError(f"row {number} must have a time, but the time column '{name}' is null")
-    for far in (MIN_TIME, INF):
-        if pc.index(column, value=far).as_py() >= 0:
-            raise DataError(
-                f"the time of a row must be above -2**63 and below 2**63 - 1, got {far}"
-            )
+    if pc.index(column, value=INF).as_py() >= 0:
+        raise DataError(f"the time of a row must be below 2**63 - 1, got {INF}")
