@@ -380,7 +380,7 @@ def test_the_lock_is_looked_at_before_spark_is_started(
     def refuse(*_: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("penstock.spark.engine.own_session", refuse)
+    monkeypatch.setattr("penstock.session.session.SparkStart", refuse)
     holder = Checkpoint(str(tmp_path / "checkpoint"))
     holder.lock()
     with Session(checkpoint=tmp_path / "checkpoint") as session:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from penstock.algebra import NODES, Distinct, Filter, Node, Window, is_stream, streams_of
 from penstock.expr.nodes import Literal
 from penstock.model import INF, MIN_TIME
+from penstock.physical.at_once import at_once
 from penstock.physical.planner import lower
 from penstock.reference import (
     MEANINGS,
@@ -220,7 +221,7 @@ def test_view_holds_the_current_snapshot(plan, data, source, shards):
 @given(make.plans(3), make.data(most=8), st.data(), st.sampled_from([1, 3]))
 def test_each_batch_is_final_and_complete(plan, data, source, shards):
     """After a batch, everything below the heartbeat has left, nothing else, in order of batches."""
-    plan = Distinct(plan) if is_stream(plan) else plan
+    plan = Distinct(plan) if is_stream(plan) or at_once(plan, "log") is not None else plan
     engine = LocalEngine({"q": plan}, data.tables, shards=shards, slack=data.slack, mode="log")
     before: Counter = Counter()
     changes = []
