@@ -355,7 +355,7 @@ def test_damaged_checkpoints(spark: Any, tmp_path: Path) -> None:
     manifests.mkdir(parents=True)
     for text, sentence in (
         ("{", "must be JSON"),
-        ('{"format": 99}', "must have format 4, got 99; it was made by another version"),
+        ('{"format": 99}', "must have format 5, got 99; it was made by another version"),
     ):
         (manifests / "0000000003.json").write_text(text)
         for _ in range(2):  # the lock is given back

@@ -125,7 +125,7 @@ def _longest(parts: Iterable[ClosedKeys], keys: Keys) -> I64:
 def newly_closed(before: Progress, after: Progress, storage: Storage) -> ClosedKeys | None:
     """Return the parts that a batch has closed in the whole stream; None: there are none.
 
-    Only what was said in the batch is looked at, unless a partition no longer counts.
+    Only what was said in the batch is looked at, unless a partition no longer counts, or none did.
     """
     if not after.closed:
         return None
@@ -135,7 +135,7 @@ def newly_closed(before: Progress, after: Progress, storage: Storage) -> ClosedK
     said: dict[str | None, list[ClosedRun]] = {}
     for run in after.closed:
         said.setdefault(run.partition, []).append(run)
-    if was <= busy and not before.absent:
+    if was and was <= busy and not before.absent:
         old = {id_of(run) for run in before.closed}
         tried = [run for run in after.closed if run.partition in busy and id_of(run) not in old]
     else:

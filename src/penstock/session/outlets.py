@@ -27,9 +27,13 @@ REJECTED_SCHEMA = Schema(
         Field("position", pa.int64()),
         Field("reason", pa.string()),
         Field("raw", pa.string()),
+        Field("partition", pa.string()),
     )
 )
-"""What a dead-letter sink gets: the row's place in the source, what is wrong, its text."""
+"""What a dead-letter sink gets: the row's place in its source partition, what is wrong, its text.
+
+The partition is null where a stream has only one.
+"""
 
 
 PRINTED = SinkDef("screen", "console", {"rows": "200"})

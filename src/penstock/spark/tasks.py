@@ -230,7 +230,7 @@ def _pack_stream(
             rejected += part.rejected.num_rows
             if stream.deadletter is None:
                 raise _refused(stream, part, origin.ordinal)
-            aside = _placed(part.rejected, origin.ordinal)
+            aside = _placed(part.rejected, origin)
             rejects.append(_set_aside(storage, stream, stream.deadletter, "rejected", aside))
         yield from packer.parcels()
         if origin.floor is not None:
@@ -327,11 +327,13 @@ def _set_aside(
     }
 
 
-def _placed(rejected: pa.Table, ordinal: int) -> pa.Table:
-    """Count the places of rejected rows from the beginning of a replay, not from its slice."""
-    if ordinal <= 0:
-        return rejected
-    return rejected.set_column(0, "position", pc.add(rejected.column(0), ordinal))
+def _placed(rejected: pa.Table, origin: Origin) -> pa.Table:
+    """Count rejected rows from the beginning of their partition, not of their slice, and name it."""
+    if origin.ordinal > 0:
+        counted = pc.add(rejected.column(0), origin.ordinal)
+        rejected = rejected.set_column(0, "position", counted)
+    name = pa.scalar(origin.partition or None, pa.string())
+    return rejected.append_column("partition", pa.repeat(name, rejected.num_rows))
 
 
 def _native_place(path: str | None, position: int) -> str:
