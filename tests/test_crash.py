@@ -400,7 +400,7 @@ def test_rows_that_spark_parses_are_compared_too(spark: Any, tmp_path: Path) -> 
     text = "k,x,t\n" + "".join(f"k{t % 3},{t},{t}\n" for t in range(10, 30))
     script = f"""
         CREATE STREAM s (k STRING, x BIGINT, t BIGINT) USING csv
-          OPTIONS (path '{source.parent}', header 'true') TIMESTAMP BY t;
+          OPTIONS (path '{source.parent}', header 'true', encoding 'UTF-8') TIMESTAMP BY t;
         CREATE SINK out USING jsonl OPTIONS (path '{tmp_path / "out"}');
         CREATE QUERY q INTO out AS SELECT t FROM s [RANGE 3] WHERE x > 12;
     """
