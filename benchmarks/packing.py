@@ -19,7 +19,7 @@ from benchmarks.harness import SCHEMA, Measure, folder, medians, penstock
 
 FILES = 8
 PER_SECOND = 10_000
-BATCH_ROWS = 400_000
+BATCH_ROWS = 2_000_000
 
 
 def packing(spark: SparkSession, rows: int, repeats: int) -> list[Measure]:

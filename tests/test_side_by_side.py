@@ -413,7 +413,7 @@ def test_slices_are_divided_by_partitions_and_balanced() -> None:
             assert [s for s in group if s.partition == name] == mine or name == UNREAD
     assert len(grouped(slices, 8, 10)) == 3
     assert len(grouped(slices, 8, 200)) == 1
-    assert grouped([], 4) == []
+    assert grouped([], 4, 1) == []
 
 
 def test_bad_first_rows_make_nothing_late(tmp_path: Path) -> None:

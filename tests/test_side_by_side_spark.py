@@ -85,7 +85,7 @@ def test_answers_of_files_are_those_of_the_oracle_after_a_crash(
         f"OPTIONS (path '{tmp_path / 'in'}') TIMESTAMP BY t SLACK 9;"
         f"CREATE QUERY q INTO kept AS SELECT x, COUNT(*) AS n FROM s [RANGE 30] GROUP BY x"
     )
-    settings = {"batch.rows": rows, "shards": 2}
+    settings = {"batch.rows": rows, "shards": 2, "pack.tasks": 3, "pack.rows": 1}
     failpoints.arm("before-return=raise@2")  # the batch is done, and Spark will bring it again
     with pytest.raises(Exception, match="before-return"):
         run(spark, tmp_path / "checkpoint", script, settings)

@@ -119,6 +119,13 @@ class Settings:
         least=0,
         most=65_536,
     )
+    pack_rows = Setting(
+        "pack.rows",
+        250_000,
+        "int",
+        "Rows of one stream in a batch from which on another task that packs it is worth while.",
+        least=1,
+    )
     block_rows = Setting(
         "block.rows",
         262_144,

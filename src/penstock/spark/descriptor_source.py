@@ -38,8 +38,8 @@ DESCRIPTOR_DDL = (
     "final BOOLEAN, partition STRING, number BIGINT, floor BIGINT, ends BOOLEAN"
 )
 
-LEAST_LOAD = 4_000
-"""Rows for which a task of their own is worth while."""
+UNKNOWN_LOAD = 4_000
+"""So many rows has a slice of which nothing is known."""
 
 ROW_BYTES = 64
 """About so many bytes of text are a row."""
@@ -58,7 +58,7 @@ class DescriptorSource(DataSource):
     of which a batch takes at most ``files``.  ``admission`` is the file that tells how many rows a
     batch may take by now, at most ``rows``.  The option ``checkpoint`` names the folder in
     which it is told that a batch is due although nothing has come, or that a stream is held,
-    ``tasks`` is how many tasks may pack one stream.
+    ``tasks`` is how many tasks may pack one stream, ``least`` how many rows each must have.
     """
 
     @classmethod
@@ -73,7 +73,8 @@ class DescriptorSource(DataSource):
         for described in json.loads(self.options["streams"]):
             definition = from_json(described["definition"])
             readers[definition.name] = _reader_of(definition, described, tasks)
-        return StreamsReader(readers, self.options.get("checkpoint"), tasks)
+        least = int(self.options.get("least", "1"))
+        return StreamsReader(readers, self.options.get("checkpoint"), tasks, least)
 
 
 def _reader_of(definition: StreamDef, options: Mapping[str, Any], width: int) -> StreamReader[Any]:
@@ -96,17 +97,22 @@ class Slices(InputPartition):
 
 
 class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of all streams; what each brings is packed by at most ``tasks`` tasks."""
+    """Plans the batches of all streams; what each brings is packed by at most ``tasks`` tasks.
+
+    Each of these has at least about ``least`` rows.
+    """
 
     def __init__(
         self,
         readers: Mapping[str, StreamReader[Any]],
         checkpoint: str | None = None,
         tasks: int = 1,
+        least: int = 1,
     ) -> None:
         self._readers = readers
         self._checkpoint = checkpoint
         self._tasks = tasks
+        self._least = least
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return {}
@@ -142,7 +148,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, reader in self._readers.items():
             first, last = reader.position(start.get(name)), reader.position(end.get(name))
             if first != last:
-                planned += map(Slices, grouped(reader.slices(first, last), self._tasks))
+                slices = reader.slices(first, last)
+                planned += map(Slices, grouped(slices, self._tasks, self._least))
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -152,7 +159,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def grouped(
-    slices: Sequence[Descriptor], most: int, least: int = LEAST_LOAD
+    slices: Sequence[Descriptor], most: int, least: int
 ) -> list[list[Descriptor]]:
     """Divide the slices of a stream among tasks: about equally, and not below what is worth one.
 
@@ -180,7 +187,7 @@ def grouped(
 def _load(slice: Descriptor) -> int:
     """Return about how many rows a slice has."""
     if slice.last < 0:
-        return LEAST_LOAD
+        return UNKNOWN_LOAD
     length = slice.last - slice.first
     return length // ROW_BYTES if Path(slice.path).suffix.lower() not in _COLUMNAR else length
 

@@ -97,7 +97,8 @@ def open_streams(
     timed = any(definition.timing.follows_the_clock for definition in definitions)
     if own or timed:
         tasks = config.pack_tasks or spark.sparkContext.defaultParallelism
-        options = {"streams": json.dumps(own), "tasks": str(tasks)}
+        least = str(config.pack_rows)
+        options = {"streams": json.dumps(own), "tasks": str(tasks), "least": least}
         if checkpoint is not None:
             options["checkpoint"] = str(checkpoint.absolute())
         _register(spark)
