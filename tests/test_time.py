@@ -574,3 +574,27 @@ def test_a_query_over_tables_alone_on_spark(spark: Any, tmp_path: Path) -> None:
             while (len(seen) < 3 or not expected) and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert sorted(seen) == expected
+
+
+def test_one_column_of_a_punctuation_needs_no_parentheses() -> None:
+    for on in ("ON k", "ON (k)"):
+        rig = Rig(
+            f"CREATE STREAM s (k INT, t BIGINT) USING memory TIMESTAMP BY t SLACK 9 "
+            f"PUNCTUATION WHEN t = 5 {on} ON ERROR FAIL; CREATE QUERY q AS SELECT k FROM s [RANGE 2]"
+        )
+        rig.feed("s", [(1, 4), (1, 5), (1, 6), (2, 6)])
+        assert rig.late("s") == [(1, 6)]
+        rig.end()
+        rig.assert_oracle()
+
+
+@pytest.mark.spark
+def test_waiting_for_a_stream_that_never_stops_ends(spark: Any) -> None:
+    with Session(spark, settings={"shards": 1}) as session:
+        session.sql(
+            "CREATE STREAM s (t TIMESTAMP, value BIGINT) USING rate OPTIONS (rowsPerSecond '5') "
+            "TIMESTAMP BY t; CREATE QUERY q AS SELECT value FROM s [RANGE 1 SECOND]"
+        )
+        with pytest.raises(TimeoutError, match="within 0.001 s"):
+            session.await_idle(timeout=0.001)
+        assert session.await_idle(timeout=60) is not None
