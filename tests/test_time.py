@@ -580,7 +580,8 @@ def test_one_column_of_a_punctuation_needs_no_parentheses() -> None:
     for on in ("ON k", "ON (k)"):
         rig = Rig(
             f"CREATE STREAM s (k INT, t BIGINT) USING memory TIMESTAMP BY t SLACK 9 "
-            f"PUNCTUATION WHEN t = 5 {on} ON ERROR FAIL; CREATE QUERY q AS SELECT k FROM s [RANGE 2]"
+            f"PUNCTUATION WHEN t = 5 {on} ON ERROR FAIL;"
+            f"CREATE QUERY q AS SELECT k FROM s [RANGE 2]"
         )
         rig.feed("s", [(1, 4), (1, 5), (1, 6), (2, 6)])
         assert rig.late("s") == [(1, 6)]
@@ -595,6 +596,6 @@ def test_waiting_for_a_stream_that_never_stops_ends(spark: Any) -> None:
             "CREATE STREAM s (t TIMESTAMP, value BIGINT) USING rate OPTIONS (rowsPerSecond '5') "
             "TIMESTAMP BY t; CREATE QUERY q AS SELECT value FROM s [RANGE 1 SECOND]"
         )
-        with pytest.raises(TimeoutError, match="within 0.001 s"):
+        with pytest.raises(TimeoutError, match=r"within 0\.001 s"):
             session.await_idle(timeout=0.001)
         assert session.await_idle(timeout=60) is not None

@@ -236,8 +236,8 @@ class DefinitionBinder:
             self.source.fail(
                 "a continuous query must read a stream, because time passes only where one brings "
                 "rows, or by the clock, and this one reads only tables that are valid by integers; "
-                "ask for an instant with SELECT .. AS OF time, declare their validity as TIMESTAMP, "
-                "or join them with a stream",
+                "ask for an instant with SELECT .. AS OF time, declare TIMESTAMP columns, or "
+                "join them with a stream",
                 self.syntax.query.span,
             )
         plan = beside_clock(plan)
