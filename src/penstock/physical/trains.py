@@ -19,8 +19,8 @@ import numpy as np
 
 from penstock.model import I64, Batch, Message
 
-FIRST_ROWS = 65_536
-"""The first train has so many rows, if their number is not given; a batch of two has only one."""
+CELL_ROWS, FIRST_CELLS = 8_192, 8
+"""Trains whose rows are not given have cells of so many; the first has so many of these."""
 
 _FINEST = 1 << 20
 """At most so many instants are looked at."""
@@ -40,8 +40,8 @@ class Trains:
 
     ``beats`` are the heartbeats of all channels after the batch, ``tables`` those channels whose
     rows came before.  ``rows`` is how many rows a train has, 0: twice as many as the one before
-    while that held at most half of ``memory`` bytes between operators, half as many if it held
-    more than all of it.
+    while that held at most half of ``memory`` bytes between operators, fewer if it held more than
+    all of it.  A batch of two first trains is one.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Trains:
         if len(self._cuts):
             self._rows = [(channel, _in_order(batch)) for channel, batch in self._rows]
         self._done = 0
-        self._width = 1
+        self._width = 1 if rows else FIRST_CELLS
         self._over = False
 
     def next(self) -> Train | None:
@@ -97,7 +97,7 @@ class Trains:
         if self._chosen:
             return
         if held > self._memory:
-            self._width = max(1, self._width // 2)
+            self._width = max(1, self._width * self._memory // held)
         elif held <= self._memory // 2:
             self._width *= 2
 
@@ -116,8 +116,8 @@ class Trains:
         every = np.concatenate(starts) if starts else np.empty(0, np.int64)
         if bounds:
             every = every[every < max(bounds)]
-        step = max(rows or FIRST_ROWS, -(-len(every) // _FINEST))
-        if len(every) <= (step if rows else 2 * step):
+        step = max(rows or CELL_ROWS, -(-len(every) // _FINEST))
+        if len(every) <= (step if rows else 2 * FIRST_CELLS * step):
             return np.empty(0, np.int64)
         at = np.arange(step, len(every), step)
         return np.unique(np.partition(every, at)[at])
