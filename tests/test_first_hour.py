@@ -241,6 +241,17 @@ def test_a_second_query_reads_a_finished_replay_again(spark: Any, readings: Path
         assert both.status()["note"] == ""
 
 
+def test_a_view_of_a_finished_replay_is_asked_by_its_name(spark: Any, readings: Path) -> None:
+    with Session(spark) as session:
+        session.sql(REPLAY.format(path=readings))
+        session.sql("CREATE QUERY first AS SELECT COUNT(*) AS n FROM s")
+        assert session.await_end(100)
+        session.sql("CREATE MATERIALIZED VIEW kept AS SELECT k, x FROM s [ROWS 4]")
+        assert session.await_end(100)
+        answer = session.query("SELECT k, COUNT(*) AS n FROM kept GROUP BY k ORDER BY k")
+        assert answer.to_arrow().to_pylist() == [{"k": "a", "n": 2}, {"k": "b", "n": 2}]
+
+
 def test_on_a_kept_checkpoint_a_late_query_says_that_it_sees_nothing(
     spark: Any, readings: Path, tmp_path: Path
 ) -> None:
@@ -527,7 +538,7 @@ def test_a_query_over_tables_alone_says_what_to_do(tmp_path: Path) -> None:
         assert len(session.query("SELECT cents FROM plain")) == 2
 
 
-# Order and documentation
+# Order
 
 
 def test_a_snapshot_is_shown_in_an_order_that_stays(readings: Path) -> None:
@@ -548,13 +559,3 @@ def test_a_snapshot_is_shown_in_an_order_that_stays(readings: Path) -> None:
             assert shown["k"].to_pylist() == [None, "a", "c", "b"]
             shown = in_order(hidden.definition.plan, shuffled.select(["k"]))
             assert shown["k"].to_pylist() == [None, "a", "b", "c"]
-
-
-def test_the_frames_of_the_documentation(tmp_path: Path) -> None:
-    page = (ROOT / "docs/python.md").read_text().partition("## Frames")[2]
-    block = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
-    with Session(autostart=False) as session:
-        names: dict[str, Any] = {"session": session}
-        exec(compile(block, "docs/python.md", "exec"), names)
-        assert names["query"].definition.plan.schema.names == ("page", "t", "title")
-        assert "visits" in session.catalog.streams

@@ -158,9 +158,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(partition.descriptors)
 
 
-def grouped(
-    slices: Sequence[Descriptor], most: int, least: int
-) -> list[list[Descriptor]]:
+def grouped(slices: Sequence[Descriptor], most: int, least: int) -> list[list[Descriptor]]:
     """Divide the slices of a stream among tasks: about equally, and not below what is worth one.
 
     All slices of a source partition go to one task, in their order.
