@@ -12,9 +12,12 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SEQUENCE = re.compile(r"\x1b\[(\??)([\d;]*)([A-Za-z])|\x1b[=>]|\x1b\][^\x07]*\x07|(.)", re.DOTALL)
@@ -84,6 +87,47 @@ class Terminal:
         return "\n".join("".join(line).rstrip() for line in self.lines)
 
 
+def _open(rows: int, columns: int) -> tuple[int, int]:
+    """Open a terminal; return the end that we hold and the end of the program."""
+    main, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    return main, end
+
+
+@contextmanager
+def here(rows: int = 40, columns: int = 120) -> Iterator[Terminal]:
+    """Put this process into a terminal: what it reads, prints and draws goes there."""
+    terminal = Terminal(columns)
+    main, end = _open(rows, columns)
+    streams, kept = (sys.stdin, sys.stdout, sys.stderr), [os.dup(n) for n in range(3)]
+    reader = threading.Thread(target=_copy, args=(main, terminal))
+    for number in range(3):
+        os.dup2(end, number)
+    os.close(end)
+    ours = [os.fdopen(os.dup(n), mode, encoding="utf-8") for n, mode in enumerate("rww")]
+    sys.stdin, sys.stdout, sys.stderr = ours
+    reader.start()
+    try:
+        yield terminal
+    finally:
+        for file in ours:
+            file.close()
+        for number, old in enumerate(kept):
+            os.dup2(old, number)
+            os.close(old)
+        sys.stdin, sys.stdout, sys.stderr = streams
+        reader.join()
+        os.close(main)
+
+
+def _copy(main: int, terminal: Terminal) -> None:
+    """Show what is written until nobody can write any more."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with suppress(OSError):  # which is how Linux tells the end
+        while part := os.read(main, 65536):
+            terminal.write(decoder.decode(part))
+
+
 class Program:
     """A program in a terminal of its own: what it shows, and what a user types into it."""
 
@@ -91,8 +135,7 @@ class Program:
         self, command: Sequence[str | Path], folder: Path, rows: int = 40, columns: int = 120
     ) -> None:
         self.terminal = Terminal(columns)
-        self._main, end = pty.openpty()
-        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._main, end = _open(rows, columns)
         env = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": str(rows)}
         env |= {
             "PROMPT_TOOLKIT_NO_CPR": "1",

@@ -1,8 +1,9 @@
 """Every block and every command of the documentation is run as it is printed.
 
-What is run is taken from the pages, not listed here.  Each block has a rule by its language; a block
-without one fails.  Listed here is only what pages leave out: declarations of streams that a fragment
-reads, and which test makes the output that a page shows.  Commands are in `test_page_commands`.
+What is run is taken from the pages, not listed here.  Each block has a rule by its language; a
+block without one fails.  Listed here is only what pages leave out: declarations of streams that a
+fragment reads, and which test makes the output that a page shows.  Commands are in
+`test_page_commands`.
 """
 
 from __future__ import annotations
