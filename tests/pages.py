@@ -104,6 +104,69 @@ def options_of(page: Path) -> set[str]:
     return {option for span in spans for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", span)}
 
 
+# Forms of statements
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A part of a form in brackets: its alternatives, and whether it may be left out."""
+
+    optional: bool
+    alternatives: tuple[Form, ...]
+
+
+Form = tuple[str | Choice, ...]
+"""Plain text and choices, in order."""
+
+
+def form_of(text: str) -> Form:
+    """Read a form such as ``DROP [IF EXISTS] {STREAM | TABLE}``."""
+    tokens = re.findall(r"[\[\]{}|]|[^\[\]{}|]+", text)
+    (form,) = _alternatives(tokens)
+    assert not tokens, f"a bracket is not open: {tokens}"
+    return form
+
+
+def _alternatives(tokens: list[str]) -> tuple[Form, ...]:
+    found: list[list[str | Choice]] = [[]]
+    while tokens and tokens[0] not in "]}":
+        token = tokens.pop(0)
+        if token == "|":
+            found.append([])
+        elif token in "[{":
+            found[-1].append(Choice(token == "[", _alternatives(tokens)))
+            assert tokens.pop(0) == {"[": "]", "{": "}"}[token]
+        else:
+            found[-1].append(token)
+    return tuple(tuple(form) for form in found)
+
+
+def shortest(form: Form) -> str:
+    """Return what is left of a form without all that may be left out."""
+    return "".join(_least(part) for part in form)
+
+
+def _least(part: str | Choice) -> str:
+    if isinstance(part, str):
+        return part
+    return "" if part.optional else shortest(part.alternatives[0])
+
+
+def longest(form: Form) -> str:
+    """Return a form with all its parts, the last of each that exclude one another."""
+    return "".join(p if isinstance(p, str) else longest(p.alternatives[-1]) for p in form)
+
+
+def variants(form: Form) -> Iterator[str]:
+    """Yield the shortest text of a form, then every one with a single choice made otherwise."""
+    yield shortest(form)
+    for place, part in enumerate(form):
+        if isinstance(part, Choice):
+            for alternative in part.alternatives:
+                for text in variants(alternative):
+                    yield shortest((*form[:place], text, *form[place + 1 :]))
+
+
 # What is printed
 
 

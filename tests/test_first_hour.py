@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -90,28 +89,6 @@ def test_numbers_and_titles_are_readable() -> None:
     title = "a_query_with_a_long_name: running, 1,234 rows delivered"
     Console(file=terminal, width=120).print(terminal_table(pa.table({"n": [1]}), 5, title))  # type: ignore[arg-type]
     assert terminal.text.splitlines()[0] == title
-
-
-@pytest.mark.spark
-def test_the_first_command_of_the_readme_shows_all_answers(tmp_path: Path) -> None:
-    """In a terminal of 120x40, as printed."""
-    made = subprocess.run(
-        [sys.executable, ROOT / "examples/control_room/generate.py", "demo-output/data"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
-    assert b"status.csv" in made.stdout
-    script = ROOT / "examples/control_room/alarms.sql"
-    text = seen_by_user([PENSTOCK, "run", script], tmp_path)
-    shown = re.findall(r"│ +(\d+) │ (\w+) +│ +([\d.]+) │ (2024-03-11 [\d:.]+) +│", text)
-    assert len(shown) == 10
-    printed = (ROOT / "README.md").read_text()
-    wanted = re.findall(r"│ +(\d+) │ (\w+) +│ +([\d.]+) │ (2024-03-11 [\d:.]+) +│", printed)
-    assert shown[: len(wanted)] == wanted
-    assert len(wanted) == 5
-    assert "starting Spark" in text
-    assert re.search(r"alarms +ended +10 +[1-9]", text)  # rows/s of a run of one batch
 
 
 @pytest.mark.spark

@@ -21,6 +21,7 @@ import pyarrow.parquet
 import pytest
 
 from penstock.catalog import StreamDef, TableDef
+from penstock.cql import bind
 from penstock.cql.grammar.parse import parse_script
 from penstock.cql.grammar.syntax import CreateSyntax
 from penstock.extensions import extension
@@ -28,7 +29,7 @@ from penstock.session import Session
 from penstock.session.checking import ScriptCheck
 from penstock.spark import engine
 from penstock.testing import Rig
-from tests.pages import PAGES, ROOT, Block, blocks_of, rows_for
+from tests.pages import PAGES, ROOT, Block, blocks_of, form_of, longest, rows_for, variants
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
@@ -220,6 +221,81 @@ def test_statements_about_queries() -> None:
             stated = re.sub(r"(?<=EXPLAIN )query", "SELECT * FROM temperature", stated)
             stated = stated.replace("SELECT ...", "SELECT city FROM temperature")
             assert session.sql(stated) is not None or stated.startswith("DROP"), text
+
+
+# Forms of statements
+
+FORMS = (
+    (r"column type, \.\.\.", "k STRING, x DOUBLE, u TIMESTAMP, t TIMESTAMP"),
+    (r"key 'value', \.\.\.", "path 'a'"),
+    (r"USING format", "USING memory"),
+    (r"BY column", "BY t"),
+    (r"FROM column", "FROM u"),
+    (r"TO column", "TO t"),
+    (r"duration", "5 SECONDS"),
+    (r"share %", "99 %"),
+    (r"number", "4"),
+    (r"WHEN condition", "WHEN x > 3"),
+    (r"TIME expression", "TIME u"),
+    (r"PRIORITY expression", "PRIORITY 1"),
+    (r"(INTO|DEADLETTER) sink", r"\1 out"),
+    (r"ON \(column, \.\.\.\)", "ON (k)"),
+    (r"\(window\)", "(PARTITION BY k ORDER BY t)"),
+    (r"QUALIFY condition", "QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY t) < 3"),
+    (r"HAVING condition", "HAVING COUNT(*) > 1"),
+    (r"WHERE condition", "WHERE a.x > 1"),
+    (
+        r"MATCH_CONDITION \(comparison\)(\s+)ON condition",
+        r"MATCH_CONDITION (a.x > b.x)\1ON a.k = b.k",
+    ),
+    (r"comparison", "a.x >= b.x"),
+    (r"(ASOF.*)ON condition", r"\1ON a.k = b.k AND a.t >= b.t"),
+    (r"ON condition", "ON a.k = b.k AND a.x < b.x"),
+    (r"MATCH_CONDITION(.*)USING \(column, \.\.\.\)", r"MATCH_CONDITION\1USING (k)"),
+    (r"(ASOF.*)USING \(column, \.\.\.\)", r"\1USING (k, x)"),
+    (r"USING \(column, \.\.\.\)", "USING (k)"),
+    (r"expression", "a.k"),
+    (r"\bname\b", "fresh"),
+    (r"LIMIT n", "LIMIT 3"),
+    (r"\bquery\b", "SELECT k FROM r [ROWS 2]"),
+    (r"FROM item", "FROM s [ROWS 3] a"),
+    (r"item", "r [ROWS 3] b"),
+    (r", \.\.\.| \.\.\.", ""),
+)
+"""What stands for the words of a form that are not meant literally, in this order."""
+
+DECLARED = """
+    CREATE STREAM s (k STRING, x DOUBLE, t TIMESTAMP) USING memory TIMESTAMP BY t;
+    CREATE STREAM r (k STRING, x DOUBLE, t TIMESTAMP) USING memory TIMESTAMP BY t;
+    CREATE SINK out USING memory;
+"""
+
+
+def stated(variant: str) -> str:
+    """Return a statement of a form; window functions read a stream without a window."""
+    for pattern, text in FORMS:
+        variant = re.sub(pattern, text, variant)
+    if re.search("QUALIFY|WINDOW", variant):
+        variant = variant.replace("s [ROWS 3] a", "s a")
+    return " ".join(variant.split())
+
+
+def forms(block: Block) -> list[str]:
+    return [text for text in re.split(r"(?<=;)\n", block.text) if text.strip()]
+
+
+@pytest.mark.parametrize("block", blocks("syntax"), ids=str)
+def test_a_form_is_understood_in_all_its_variants(block: Block) -> None:
+    """Each part that may be left out, alone; of declarations also all parts together."""
+    for text in forms(block):
+        form = form_of(text)
+        whole = [longest(form)] if text.startswith("CREATE") else []
+        for variant in dict.fromkeys([*variants(form), *whole]):
+            with Session(autostart=False) as session:
+                session.sql(DECLARED)
+                statement = stated(variant)
+                (parsed,) = parse_script(statement)
+                assert bind(parsed, session.catalog), statement
 
 
 # Python
