@@ -29,7 +29,17 @@ from penstock.session import Session
 from penstock.session.checking import ScriptCheck
 from penstock.spark import engine
 from penstock.testing import Rig
-from tests.pages import PAGES, ROOT, Block, blocks_of, form_of, longest, rows_for, variants
+from tests.pages import (
+    PAGES,
+    ROOT,
+    Block,
+    blocks_of,
+    form_of,
+    longest,
+    on_screen,
+    rows_for,
+    variants,
+)
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
@@ -89,6 +99,27 @@ def pages(rule: str) -> list[str]:
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_somebody_runs_this_block(block: Block) -> None:
     assert rule_of(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_fence_is_overlooked(page: Path) -> None:
+    fences = re.findall(r"^\s*(?:```|~~~)", page.read_text(), re.MULTILINE)
+    assert len(fences) == 2 * len(blocks_of(page))
+
+
+def test_a_block_that_nobody_runs_is_told() -> None:
+    for language, page in (("yaml", "README.md"), ("text", "README.md"), ("", "docs/index.md")):
+        with pytest.raises(AssertionError, match=f"nobody runs this block: {page}:7"):
+            rule_of(Block(page, 7, language, "key: value\n", "A heading"))
+
+
+def test_what_is_printed_is_compared_line_by_line() -> None:
+    screen = "starting\nq, batch 7\n│ 1 │ 2.5 │\n│ 2 │ 3.5 │\n3 rows, 4.1 s\n"
+    assert on_screen(["q, batch 0", "│ 1 │ 2.5 │", "   ..."], screen)
+    assert on_screen(["│ 2 │ 3.5 │", "3 rows, 0.2 s"], screen)
+    assert not on_screen(["│ 1 │ 2.6 │"], screen)
+    assert not on_screen(["q, batch 0", "│ 2 │ 3.5 │"], screen)
+    assert not on_screen(["│ 2 │ 3.5 │", "4 rows, 0.2 s"], screen)
 
 
 def test_each_page_shows_one_answer() -> None:
