@@ -19,7 +19,7 @@ from penstock.catalog import Catalog
 from penstock.cli import app
 from penstock.cql.binding.statements import Create, Select
 from penstock.model import INF, Batch, Deaths, Ends
-from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.optimizer import optimize
 from penstock.physical.explain import explain
 from penstock.physical.plan import PhysicalPlan
@@ -83,10 +83,10 @@ def test_explain_says_where_rows_get_signs() -> None:
 @pytest.mark.parametrize("kind", ["RANGE 5", "ROWS 5", "SESSION 3", "NOW"])
 def test_every_mortal_window_has_signs_and_no_other_row_is_counted_twice(kind: str) -> None:
     whole = planned(f"SELECT DISTINCT k, x FROM a [{kind}] WHERE x > 1", "negative")
-    signs = [n for n in whole.nodes if isinstance(n.spec, SignsSpec)]
+    signs = [n for n in whole.nodes if isinstance(n.spec, NegativeTuplesSpec)]
     assert len(signs) == 2  # of the window, and of DISTINCT
     assert not any(
-        isinstance(n.spec, SignsSpec)
+        isinstance(n.spec, NegativeTuplesSpec)
         for n in planned("SELECT k, x FROM a [RANGE UNBOUNDED]", "negative").nodes
     )
 

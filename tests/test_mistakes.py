@@ -24,6 +24,7 @@ from penstock.errors import (
     underline,
 )
 from penstock.session import Session
+from penstock.testing import Rig
 
 DECLARED = """
 CREATE STREAM s (k STRING, x INT, t TIMESTAMP) USING memory TIMESTAMP BY t;
@@ -378,3 +379,25 @@ def test_long_lines_are_cut() -> None:
     shown, marks = underline(text, 507, 512).splitlines()
     assert len(shown) < 140
     assert shown[marks.index("^") : marks.rindex("^") + 1] == text[507:512]
+
+
+def test_a_watched_file_is_no_folder(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"x": 1, "t": 1}\n')
+    script = (
+        f"CREATE STREAM s (x BIGINT, t BIGINT) USING json OPTIONS (path '{file}') TIMESTAMP BY t"
+    )
+    with (
+        Session(autostart=False) as session,
+        pytest.raises(ConfigError, match=r"must be a folder, .* but .*a\.json is a file"),
+    ):
+        session.sql(script)
+
+
+def test_bounds_of_a_window_function_are_named_by_its_name() -> None:
+    with pytest.raises(QueryError, match=r"window\.start and window\.end"):
+        Rig(
+            "CREATE STREAM s (x BIGINT, t TIMESTAMP) USING memory TIMESTAMP BY t;"
+            "CREATE QUERY q AS SELECT window(t, '5 minutes').start FROM s "
+            "GROUP BY window(t, '5 minutes')"
+        )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.model import INF, Batch, Ends, Heartbeat, Message
 from penstock.operators import unmatched
 from penstock.operators.base import Context
-from penstock.operators.row_numbers import TagSpec
+from penstock.operators.row_numbers import RowNumbersSpec
 from penstock.operators.unmatched import UnmatchedOperator, UnmatchedSpec
 from penstock.runs.state import MemoryStorage, State
 from tests.slices import LAST, Row, Script, check, run
@@ -127,7 +127,7 @@ def test_numbers_are_never_given_twice() -> None:
     state = State(storage)
     given_: list[int] = []
     for shard in (0, 0, 1):
-        operator = TagSpec().build()
+        operator = RowNumbersSpec().build()
         if shard:
             state = State(storage)
         operator.open(Context(state, node=5, shard=shard, shards=1024))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -506,3 +506,96 @@ def test_decisions_of_nothing_change_nothing() -> None:
     assert after == before
     assert Progress().heartbeat == MIN_TIME
     assert Progress(final=True).heartbeat == INF
+
+
+# ---- tables alone
+
+TARIFFS = (
+    "CREATE TABLE tariffs (name STRING, price BIGINT, since TIMESTAMP, until TIMESTAMP) USING csv "
+    "OPTIONS (path 'tariffs.csv') VALID FROM since TO until;"
+)
+VALID = [
+    ("night", 1, "05:00:00", "10:00:00"),
+    ("all", 2, None, "20:00:00"),
+    ("late", 3, "07:00:00", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("SELECT name, price FROM tariffs", [2, 3, 4, 5]),
+        ("SELECT COUNT(*) AS n FROM tariffs", [3, 5, 7, 9]),
+        ("SELECT DISTINCT a.name FROM tariffs a JOIN tariffs b ON a.price < b.price", [1, 2, 3, 4]),
+        ("SELECT name FROM tariffs ORDER BY price DESC LIMIT 1", [1, 3, 3, 3]),
+        ("ISTREAM (SELECT name FROM tariffs WHERE price > 1)", [1, 2, 2, 2]),
+    ],
+)
+def test_a_query_over_tables_alone_follows_the_clock(text: str, changes: list[int]) -> None:
+    for lifetime in ("direct", "negative"):
+        rig = Rig(
+            f"{TARIFFS} CREATE QUERY q AS {text}",
+            tables={"tariffs": VALID},
+            settings={"lifetime": lifetime},
+        )
+        for hour, count in zip((6, 8, 12, 21), changes, strict=True):
+            rig.clock(f"{hour:02}:00:00")
+            answers = rig._engine.answers
+            assert len(answers.get("q log", answers.get("q stream"))) == count
+            rig.assert_oracle()
+        rig.end()
+        rig.assert_oracle()
+
+
+def test_tables_whose_time_nothing_moves_are_refused() -> None:
+    whole = TARIFFS.replace("TIMESTAMP", "BIGINT")
+    with pytest.raises(QueryError, match="reads only tables that are valid by integers"):
+        Rig(f"{whole} CREATE QUERY q AS SELECT name FROM tariffs", tables={"tariffs": []})
+    with pytest.raises(QueryError, match="'_clock' is the stream that follows the clock"):
+        Rig("CREATE STREAM _clock (t TIMESTAMP) USING memory TIMESTAMP BY t")
+
+
+@pytest.mark.spark
+def test_a_query_over_tables_alone_on_spark(spark: Any, tmp_path: Path) -> None:
+    soon = datetime.now(UTC).replace(tzinfo=None) + timedelta(seconds=15)
+    file = tmp_path / "tariffs.csv"
+    file.write_text(f"name,price,since,until\nold,1,,{soon}\nnew,2,{soon},\nover,3,,2001-01-01\n")
+    script = f"""
+        CREATE SINK out USING callback;
+        {TARIFFS.replace("tariffs.csv", str(file))}
+        CREATE QUERY q INTO out AS ISTREAM (SELECT name FROM tariffs)
+    """
+    for expected in (["new", "old", "over"], []):  # a restart goes on
+        with Session(spark, checkpoint=tmp_path / "c", settings={"shards": 1}) as session:
+            seen: list[str] = []
+            session.callback("out", lambda _, rows, to=seen: to.extend(rows["name"].to_pylist()))
+            session.sql(script)
+            deadline = time.monotonic() + (60 if expected else 3)
+            while (len(seen) < 3 or not expected) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert sorted(seen) == expected
+
+
+def test_one_column_of_a_punctuation_needs_no_parentheses() -> None:
+    for on in ("ON k", "ON (k)"):
+        rig = Rig(
+            f"CREATE STREAM s (k INT, t BIGINT) USING memory TIMESTAMP BY t SLACK 9 "
+            f"PUNCTUATION WHEN t = 5 {on} ON ERROR FAIL;"
+            f"CREATE QUERY q AS SELECT k FROM s [RANGE 2]"
+        )
+        rig.feed("s", [(1, 4), (1, 5), (1, 6), (2, 6)])
+        assert rig.late("s") == [(1, 6)]
+        rig.end()
+        rig.assert_oracle()
+
+
+@pytest.mark.spark
+def test_waiting_for_a_stream_that_never_stops_ends(spark: Any) -> None:
+    with Session(spark, settings={"shards": 1}) as session:
+        session.sql(
+            "CREATE STREAM s (t TIMESTAMP, value BIGINT) USING rate OPTIONS (rowsPerSecond '5') "
+            "TIMESTAMP BY t; CREATE QUERY q AS SELECT value FROM s [RANGE 1 SECOND]"
+        )
+        with pytest.raises(TimeoutError, match=r"within 0\.001 s"):
+            session.await_idle(timeout=0.001)
+        assert session.await_idle(timeout=60) is not None

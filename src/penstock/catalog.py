@@ -14,7 +14,7 @@ from penstock.algebra import Node, Scan, TableScan
 from penstock.errors import ConfigError, QueryError, suggest
 from penstock.expr.nodes import Expr
 from penstock.masking import hide, hide_options
-from penstock.model import Schema
+from penstock.model import TIMESTAMP, Field, Schema
 from penstock.options import Secret, refers
 from penstock.timing import TimeRules
 
@@ -41,6 +41,17 @@ class StreamDef:
 
     def __post_init__(self) -> None:
         hide_options(self.format, self.options)
+
+
+CLOCK = StreamDef(
+    "_clock",
+    Schema((Field("t", TIMESTAMP),)),
+    "memory",
+    {},
+    time=0,
+    timing=TimeRules(clock_lag=0),
+)
+"""The stream that queries over tables alone read: it has no rows and follows the clock."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +146,11 @@ class Catalog:
         kind = _KINDS[type(definition)]
         check_name(kind, definition.name)
         rivals = ("stream", "table", "view") if kind in ("stream", "table", "view") else (kind,)
+        if definition.name.lower() == CLOCK.name:
+            raise QueryError(
+                f"the name of a {kind} must be free, but '{CLOCK.name}' is the stream that follows "
+                f"the clock; choose another name"
+            )
         keep = definition.keep if isinstance(definition, ViewDef) else None
         for other in (*rivals, "query") if keep is not None else rivals:
             if definition.name.lower() in self.of_kind(other):
@@ -150,6 +166,8 @@ class Catalog:
     def get(self, kind: str, name: str) -> Any:
         """Return a definition, or say which ones exist."""
         found = self.of_kind(kind)
+        if kind == "stream" and name == CLOCK.name:
+            return CLOCK
         if not isinstance(name, str):
             raise QueryError(f"the name of a {kind} must be text, got {name!r}")
         if name.lower() not in found:

@@ -102,6 +102,7 @@ def run(
                 if stop.wanted and not session.pipeline.ended:
                     err.print(stopped_text(checkpoint), highlight=False, soft_wrap=True)
             _show_answers(session)
+            _say(lost(session.pipeline.observation, session.pipeline.streams))
         except KeyboardInterrupt:
             err.print("stopped before Spark had started; nothing was run")
             raise typer.Exit(130) from None
@@ -145,8 +146,13 @@ def _watch(session: Session, title: str, once: bool, stop: Stop) -> None:
             time.sleep(0.05)
         session.stop()
         session.check()
-    for told in (*session.waits(), *lost(pipeline.observation, pipeline.streams)):
-        err.print(told, markup=False, highlight=False, soft_wrap=True)
+    if not err.is_terminal:  # there the live table has said it
+        _say(session.waits())
+
+
+def _say(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        err.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -28,7 +28,7 @@ from penstock.runs.lifetimes import Lifetimes
 
 
 @dataclass(frozen=True)
-class SignsSpec(Spec):
+class NegativeTuplesSpec(Spec):
     """Give the rows of a relation signs: once when they are born, once when they die."""
 
     types: Sequence[pa.DataType]
@@ -47,7 +47,7 @@ class SignsSpec(Spec):
 class SignsOperator(SlicedOperator):
     """Turns rows with lifetimes into positive and negative rows."""
 
-    def __init__(self, spec: SignsSpec) -> None:
+    def __init__(self, spec: NegativeTuplesSpec) -> None:
         super().__init__([spec.types])
 
     def load(self) -> None:

@@ -22,7 +22,7 @@ NUMBER = pa.int64()
 
 
 @dataclass(frozen=True)
-class TagSpec(Spec):
+class RowNumbersSpec(Spec):
     """Add a column of numbers behind the columns of a row."""
 
     key = "tag/1"

@@ -7,7 +7,7 @@ and waits for them.  By negative tuples, it is said where rows get their signs.
 
 from __future__ import annotations
 
-from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.output import OutputSpec
 from penstock.operators.time_window import TimeWindowSpec
 from penstock.operators.to_stream import ToStreamSpec
@@ -102,7 +102,7 @@ def _negative(node: PhysicalNode) -> list[str]:
     match node.spec:
         case None | TimeWindowSpec() | ToStreamSpec() | OutputSpec(at_once=True):
             return []
-        case SignsSpec():
+        case NegativeTuplesSpec():
             return ["keeps rows until they die, then sends them again"]
     return ["negative tuples"] if node.stage >= 0 else []
 

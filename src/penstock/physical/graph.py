@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from penstock.expr.nodes import Column, Expr
 from penstock.model import Schema
-from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.output import OutputSpec
 from penstock.operators.spec import Spec, digest_of
 from penstock.operators.time_window import TimeWindowSpec
@@ -135,7 +135,7 @@ class Graph:
         """Add the signs of a node's rows."""
         node = self.nodes[below]
         return self.operator(
-            SignsSpec(node.types), [below], [None], node.types, node.partitioning,
+            NegativeTuplesSpec(node.types), [below], [None], node.types, node.partitioning,
             "Signs", node.pattern,
         )  # fmt: skip
 

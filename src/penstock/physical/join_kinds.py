@@ -1,6 +1,6 @@
 """Outer, semi and anti joins to physical operators: all are made from the inner join.
 
-The rows of a side that must be followed get a number (`TagSpec`) right in front of the inner
+The rows of a side that must be followed get a number (`RowNumbersSpec`) right in front of the inner
 join, so the pairs carry it.  From the pairs,
 
 * the rows without a partner are what `UnmatchedSpec` leaves of the numbered rows;
@@ -23,7 +23,7 @@ from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
 from penstock.operators.distinct import DistinctSpec
 from penstock.operators.project import ProjectSpec
-from penstock.operators.row_numbers import NUMBER, TagSpec
+from penstock.operators.row_numbers import NUMBER, RowNumbersSpec
 from penstock.operators.union import UnionSpec
 from penstock.operators.unmatched import UnmatchedSpec
 from penstock.physical.exchange import Exchange
@@ -129,7 +129,7 @@ def _tagged(graph: Graph, side: Joined, where: Exchange, stage: int) -> Joined:
     """Return an input with a number behind its columns, in the stage of the join."""
     below = graph.nodes[side.at]
     at = graph.operator(
-        TagSpec(),
+        RowNumbersSpec(),
         [side.at],
         [where],
         (*below.types, NUMBER),

@@ -48,7 +48,7 @@ from penstock.expr.nodes import Column
 from penstock.operators.distinct import DistinctSpec
 from penstock.operators.output import OutputSpec
 from penstock.operators.project import ProjectSpec
-from penstock.operators.row_numbers import TagSpec
+from penstock.operators.row_numbers import RowNumbersSpec
 from penstock.operators.time_window import TimeWindowSpec
 from penstock.operators.union import UnionSpec
 from penstock.operators.unmatched import UnmatchedSpec
@@ -213,7 +213,7 @@ def _side(plan: PhysicalPlan, edges: _Edges, channel: int) -> _Side | None:
         match node.spec:
             case TimeWindowSpec() if window is None:
                 window = node.spec.window
-            case TagSpec():
+            case RowNumbersSpec():
                 tagged = True
             case DistinctSpec() if window is not None:
                 merged = True
@@ -289,7 +289,7 @@ def _alone(plan: PhysicalPlan, edges: _Edges, join: int) -> bool:
     """
     first = plan.nodes[join].inputs[0]
     followed: frozenset[int] = frozenset()
-    if isinstance(plan.nodes[first.producer].spec, TagSpec) and first.columns is None:
+    if isinstance(plan.nodes[first.producer].spec, RowNumbersSpec) and first.columns is None:
         followed = frozenset((len(plan.nodes[first.producer].types) - 1,))
     waiting = [(join, followed)]
     while waiting:

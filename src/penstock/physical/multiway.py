@@ -33,7 +33,7 @@ from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.join_orders import Band, Overlap
 from penstock.operators.join import JoinSpec
 from penstock.operators.multi_join import MultiJoinSpec, Reach
-from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.project import ProjectSpec
 from penstock.optimizer.push_filters import conjuncts
 from penstock.physical.exchange import SINGLE, ByKey, Exchange
@@ -307,7 +307,7 @@ def measured(plan: PhysicalPlan, rows: Mapping[str, int]) -> dict[str, float]:
     found: dict[str, float] = {}
     for node in plan.nodes:
         join = node
-        while isinstance(join.spec, ProjectSpec | SignsSpec):
+        while isinstance(join.spec, ProjectSpec | NegativeTuplesSpec):
             join = plan.nodes[join.inputs[0].producer]
         below = [plan.nodes[i.producer].digest for i in join.inputs]
         came = sum(rows.get(digest, 0) for digest in below)

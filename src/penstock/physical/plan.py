@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.errors import DataError
 from penstock.expr.nodes import Expr
 from penstock.model import INF, MIN_TIME
-from penstock.operators.negative_tuples import SignsSpec
+from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.output import OutputSpec
 from penstock.operators.spec import Spec
 from penstock.physical.exchange import ByKey, Cells, Exchange, Shared
@@ -116,7 +116,7 @@ class PhysicalPlan:
     @cached_property
     def negative(self) -> bool:
         """Whether some rows die as negative tuples."""
-        return any(isinstance(node.spec, SignsSpec) for node in self.nodes)
+        return any(isinstance(node.spec, NegativeTuplesSpec) for node in self.nodes)
 
     @cached_property
     def _streams_below(self) -> list[frozenset[str]]:

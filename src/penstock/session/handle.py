@@ -160,7 +160,9 @@ class QueryHandle:
             "rows_per_second": seen.rates_out.get(self.name, 0.0),
             "state_rows": seen.state_rows(self.name),
             "state_bytes": seen.state_bytes(self.name),
-            "heartbeat": min((seen.stream(s).heartbeat for s in streams), default=MIN_TIME),
+            "heartbeat": as_moment(
+                min((seen.stream(s).heartbeat for s in streams), default=MIN_TIME), self.timestamps
+            ),
             "finite": all(is_finite(pipeline.streams[s]) for s in streams),
             "late": sum(seen.stream(s).late - running.late.get(s, 0) for s in streams),
             "streams": {s: asdict(seen.stream(s)) for s in streams},

@@ -347,14 +347,15 @@ class Session:
                 return False
             time.sleep(0.02)
 
-    def await_idle(self) -> list[str]:
+    def await_idle(self, timeout: float | None = None) -> list[str]:
         """Wait until everything that is there now has been taken (Spark's availableNow).
 
         Returns a sentence for each query whose rows wait for time, which says what they wait for.
+        When the time-out, in seconds, passes first, a `TimeoutError` is raised.
         """
         if self._pipeline is not None:
             try:
-                self._pipeline.await_idle()
+                self._pipeline.await_idle(timeout)
             finally:
                 self.check()
         return self.waits()

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from penstock import algebra
-from penstock.catalog import QueryDef
+from penstock.catalog import CLOCK, QueryDef
 from penstock.errors import PenstockError, StateError
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
@@ -81,7 +81,7 @@ def _check_settings(checkpoint: Checkpoint, manifest: Manifest, config: Settings
 def start_queries(session: Session) -> None:
     """Compare every query that is new with the checkpoint, then add them all and run."""
     pipeline = session.pipeline
-    pipeline.streams.update({d.name: d for d in session.catalog.streams.values()})
+    pipeline.streams.update({d.name: d for d in (CLOCK, *session.catalog.streams.values())})
     pipeline.tables.update({d.name: d for d in session.catalog.tables.values()})
     fresh = {
         name: definition

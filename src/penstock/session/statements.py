@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.catalog import QueryDef, SinkDef, StreamDef, TableDef, ViewDef
 from penstock.cql.binding import statements
+from penstock.cql.binding.clock import beside_clock
 from penstock.cql.render import (
     duration_text,
     expr_text,
@@ -94,8 +96,8 @@ def _create_query(session: Session, definition: QueryDef) -> QueryHandle:
     sink = None
     if definition.sink is not None:
         sink = session.catalog.get("sink", definition.sink)
-    streams = algebra.streams_of(definition.plan)
-    if not streams:
+    definition = replace(definition, plan=beside_clock(definition.plan))
+    if not algebra.streams_of(definition.plan):
         raise QueryError(
             f"a continuous query must read at least one stream, but '{definition.name}' reads none"
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from penstock.catalog import StreamDef
 from penstock.errors import ConfigError
 from penstock.settings import Settings
 from penstock.sources.base import SourceFormat, SparkReading
-from penstock.sources.readers.base import CORRUPT, option
+from penstock.sources.readers.base import CORRUPT, local_path, option
 from penstock.sources.tables import check_path, check_path_given
 
 _PARSED = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "timeZone": "UTC"}
@@ -81,8 +82,16 @@ SPARK_FORMATS = (
 
 def check_files(definition: StreamDef) -> None:
     """Check a stream of files: they must be there, and none of their rows may be dropped."""
-    check_path(f"stream {definition.name}", option(definition, "path"))
+    path = option(definition, "path")
+    check_path(f"stream {definition.name}", path)
     check_folder_values(definition)
+    local = None if path is None else local_path(path)
+    if local is not None and Path(local).is_file():
+        raise ConfigError(
+            f"the path of stream {definition.name}, USING {definition.format}, must be a folder, "
+            f"which is watched for new files, but {path} is a file; give its folder, or read the "
+            f"file with USING replay"
+        )
 
 
 def check_folder_values(definition: StreamDef) -> None:

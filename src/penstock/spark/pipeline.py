@@ -243,12 +243,15 @@ class Pipeline:
         with self._lock:
             return
 
-    def await_idle(self) -> None:
+    def await_idle(self, timeout: float | None = None) -> None:
         """Wait until everything that is there now has been taken, finite replays to their end."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         while self.active and not self.ended:
-            self._stream.take_all()
+            self._stream.take_all(deadline)
             if self.caught_up:
                 return
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"not all rows that are there were taken within {timeout} s")
             time.sleep(0.05)
 
     # -- a batch ---------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from threading import Thread
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -63,10 +65,16 @@ class SparkStream:
             return False
         return str(status["message"]).startswith("Waiting")
 
-    def take_all(self) -> None:
-        """Wait until Spark has taken all that is there now."""
-        if self._query is not None:
+    def take_all(self, deadline: float | None = None) -> None:
+        """Wait until Spark has taken all that is there now; no longer than until a moment."""
+        if self._query is None:
+            return
+        if deadline is None:
             self._query.processAllAvailable()
+            return
+        waiting = Thread(target=self._query.processAllAvailable, daemon=True)
+        waiting.start()
+        waiting.join(max(0.0, deadline - time.monotonic()))
 
     def failure(self) -> BaseException | None:
         """Return what ended the query, if it failed."""

@@ -328,7 +328,7 @@ def _set_aside(
 
 
 def _placed(rejected: pa.Table, origin: Origin) -> pa.Table:
-    """Count rejected rows from the beginning of their partition, not of their slice, and name it."""
+    """Count rejected rows from the beginning of their partition, and name that."""
     if origin.ordinal > 0:
         counted = pc.add(rejected.column(0), origin.ordinal)
         rejected = rejected.set_column(0, "position", counted)

@@ -29,6 +29,7 @@ from penstock.algebra import (
     streams_of,
 )
 from penstock.catalog import Catalog
+from penstock.cql.binding.clock import beside_clock
 from penstock.cql.binding.newest import newest_item
 from penstock.cql.binding.over import has_over, time_columns, window_ends
 from penstock.cql.binding.scalars import ScalarBinder
@@ -161,6 +162,8 @@ class QueryBinder:
                 plan = self.query(query)
                 if kind == "istream" and isinstance(plan, Over):
                     return plan
+                if not self.is_once:
+                    plan = beside_clock(plan)
                 if not streams_of(plan):
                     self.source.fail(
                         f"{kind.upper()} must be of something that changes; this reads no stream",

@@ -16,6 +16,7 @@ from penstock.catalog import (
     check_name,
 )
 from penstock.cql.binding.binder import QueryBinder
+from penstock.cql.binding.clock import beside_clock
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
@@ -206,6 +207,7 @@ class DefinitionBinder:
         assert self.syntax.query is not None
         plan = QueryBinder(self.source, self.catalog).top(self.syntax.query)
         span, name = self.syntax.query.span, self.syntax.name.text
+        plan = beside_clock(plan)
         if not streams_of(plan):
             self.source.fail(
                 "a materialized view must read a stream, and this one reads only tables, which a "
@@ -230,14 +232,16 @@ class DefinitionBinder:
     def _query(self) -> QueryDef:
         assert self.syntax.query is not None
         plan = QueryBinder(self.source, self.catalog).top(self.syntax.query)
+        if time_kinds(plan) and not streams_of(beside_clock(plan)):
+            self.source.fail(
+                "a continuous query must read a stream, because time passes only where one brings "
+                "rows, or by the clock, and this one reads only tables that are valid by integers; "
+                "ask for an instant with SELECT .. AS OF time, declare TIMESTAMP columns, or "
+                "join them with a stream",
+                self.syntax.query.span,
+            )
+        plan = beside_clock(plan)
         if not streams_of(plan):
-            if time_kinds(plan):
-                self.source.fail(
-                    "a continuous query must read a stream, because time passes only where one "
-                    "brings rows, and this one reads only tables; ask for an instant with SELECT "
-                    ".. AS OF time, or join the table with a stream",
-                    self.syntax.query.span,
-                )
             self.source.fail(
                 "a continuous query must read a stream, and this one reads only tables, whose "
                 "answer does not change; ask for it once, with a SELECT that stands alone in the "

@@ -354,15 +354,17 @@ class StatementParser(QueryParser):
         self.demand("WHEN", "PUNCTUATION")
         condition = self.scalar()
         time = self.scalar() if self.accept("TIME") else None
-        if not self.is_word("ON") or not self._opens(self._next):
+        is_clause = self._next and self._next.text.upper() == "ERROR"
+        if not self.is_word("ON") or is_clause:
             return PunctuationSyntax(condition, time)
         self._advance()
         opened = self.here()[0]
-        self.sign(TokenType.L_PAREN)
+        in_parentheses = self.sign(TokenType.L_PAREN)
         on = [self.name("PUNCTUATION .. ON takes columns; the name of one")]
-        while self.sign(TokenType.COMMA):
-            on.append(self.name("the name of a column"))
-        self.close(TokenType.R_PAREN, ")", opened)
+        if in_parentheses:
+            while self.sign(TokenType.COMMA):
+                on.append(self.name("the name of a column"))
+            self.close(TokenType.R_PAREN, ")", opened)
         lasts = self.duration("FOR") if self.accept("FOR") else None
         return PunctuationSyntax(condition, time, tuple(on), lasts)
 

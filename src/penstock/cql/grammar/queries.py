@@ -165,7 +165,12 @@ class QueryParser(WindowParser):
             items.append(self._select_item())
         if not self.accept("FROM"):
             if self._curr and not self.is_word(*_AFTER_SELECT) and not self._closes():
-                self.fail(f"{self.got()} was not expected here; ',' or FROM must follow a column")
+                hint = ""
+                if self._curr.token_type == TokenType.DOT:
+                    hint = "; the bounds of window(..) in GROUP BY are window.start and window.end"
+                self.fail(
+                    f"{self.got()} was not expected here; ',' or FROM must follow a column{hint}"
+                )
             self.fail(
                 "a query must read something: SELECT .. FROM a stream, table, view or sub-query",
                 self.since(start),
