@@ -44,6 +44,8 @@ CONFIGS = (
     Hostile("shuffled within slack, four shards", cuts="row", shards=4, shuffle=7),
     Hostile("random cuts", cuts="random"),
     Hostile("round robin", cuts=4, settings={"scheduler": "roundrobin"}),
+    Hostile("trains of one row", cuts=1, settings={"train.rows": 1}),
+    Hostile("trains of seven rows", cuts=2, shards=3, settings={"train.rows": 7}, shuffle=4),
     Hostile("blocks of three rows", cuts=2, settings={"block.rows": 3}),
     Hostile("joined on arrival", cuts="row", settings={"join.buffer": "output"}),
     Hostile("joined on arrival, shuffled", cuts=5, settings={"join.buffer": "output"}, shuffle=4),
@@ -73,6 +75,7 @@ CONFIGS = (
 NEGATIVE = {"lifetime": "negative"}
 CONFIGS += (
     Hostile("negative tuples", settings=NEGATIVE),
+    Hostile("negative tuples, trains", cuts=1, shards=2, settings=NEGATIVE | {"train.rows": 2}),
     Hostile("negative tuples, four shards", cuts="row", shards=4, settings=NEGATIVE),
     Hostile("negative tuples, rules off", cuts=4, settings=NEGATIVE | {"rules": False}),
     Hostile("negative tuples, shuffled", cuts=5, shards=3, shuffle=5, settings=NEGATIVE),

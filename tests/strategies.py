@@ -177,6 +177,7 @@ def hostile_settings() -> st.SearchStrategy:
             "join.memory": st.sampled_from([1, 500, "4k"]),
             "block.rows": st.sampled_from([1, 2, 5]),
             "scheduler": st.sampled_from(["topological", "roundrobin"]),
+            "train.rows": st.sampled_from([1, 3, 1000]),
             "lifetime": st.sampled_from(["direct", "negative"]),
             "rules": st.booleans(),
             "panes": st.booleans(),

@@ -252,6 +252,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.start)
 
+    @property
+    def nbytes(self) -> int:
+        """The size of its columns and times."""
+        times = 32 if self.seq is not None else 24
+        return int(sum(column.nbytes for column in self.columns)) + times * len(self.start)
+
     def take(self, index: npt.NDArray[Any]) -> Batch:
         """Return the rows at ``index`` (or where a boolean mask is true, if they can, uncopied)."""
         if index.dtype == np.bool_:

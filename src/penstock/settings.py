@@ -209,6 +209,22 @@ class Settings:
         "value it was made with.",
         ("direct", "negative"),
     )
+    train_rows = Setting(
+        "train.rows",
+        0,
+        "int",
+        "Rows that go through a stage together; 0 means as many as `stage.memory` allows. Small "
+        "batches are one train.",
+        least=0,
+    )
+    stage_memory = Setting(
+        "stage.memory",
+        256 << 20,
+        "int",
+        "Bytes that may wait between the operators of a stage in one task, about: where they are "
+        "more, fewer rows go through it together.",
+        least=1 << 20,
+    )
     scheduler = Setting(
         "scheduler",
         "topological",

@@ -81,6 +81,9 @@ class Fragment:
         self._states: dict[int, State] = {}
         self._contexts: list[tuple[Context, frozenset[str]]] = []
         self._queues: dict[int, list[Queue]] = {}
+        self._is_last = True
+        self._held = self._most_held = 0
+        """Bytes of the rows that wait now, and at most."""
         self._waiting = dict.fromkeys(self.positions, 0)
         """How many messages wait for each operator."""
         self._ready: list[int] = []
@@ -156,6 +159,18 @@ class Fragment:
         while self._ready:
             self._step(self._policy.next(self._ready))
 
+    def advance(self, beats: Mapping[int, int], last: bool) -> int:
+        """Feed heartbeats by channel and work; return how many bytes waited at once, at most.
+
+        Only the ``last`` heartbeats of a batch reach answers that show how things are now.
+        """
+        self._is_last = last
+        self._most_held = self._held
+        for channel, beat in beats.items():
+            self.feed(channel, Heartbeat(beat))
+        self.run()
+        return self._most_held
+
     def efforts(self) -> dict[str, tuple[float, int, int, int, int]]:
         """Return what was done so far, for a report: the fields of an `Effort`, by digest."""
         return {
@@ -184,7 +199,10 @@ class Fragment:
         operator = self._operators[at]
         port = next(p for p, queue in enumerate(self._queues[at]) if len(queue))
         began = time.perf_counter()
-        message = self._queues[at][port].take()
+        queue = self._queues[at][port]
+        self._held -= queue.bytes
+        message = queue.take()
+        self._held += queue.bytes
         self._waiting[at] -= 1
         if not self._waiting[at]:
             del self._ready[bisect_left(self._ready, at)]
@@ -218,19 +236,30 @@ class Fragment:
     ) -> None:
         rows = len(message) if isinstance(message, Batch) else 0
         for at, port, columns in consumers:
+            if not self._is_last and isinstance(message, Heartbeat) and self._shows_now(at):
+                continue
             queue = self._queues[at][port]
             self._rows_in[at] += rows
             self._queued[at] = max(self._queued[at], len(queue) + 1)
+            self._held -= queue.bytes
             if columns is not None and isinstance(message, Batch):
                 picked = message.with_columns([message.columns[c] for c in columns])
                 queue.put(picked)
             elif columns is not None and isinstance(message, Closed):
                 moved = message.moved({c: at for at, c in enumerate(columns)})
                 if moved is None:
+                    self._held += queue.bytes
                     continue
                 queue.put(moved)
             else:
                 queue.put(message)
+            self._held += queue.bytes
             if not self._waiting[at]:
                 insort(self._ready, at)
             self._waiting[at] += 1
+        self._most_held = max(self._most_held, self._held)
+
+    def _shows_now(self, at: int) -> bool:
+        """Whether an operator is an answer that shows how things are at one instant."""
+        operator = self._operators[at]
+        return isinstance(operator, OutputOperator) and operator.mode in ("view", "delta", "kept")

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.errors import InternalError
 from penstock.model import INF, MIN_TIME, Batch, Closed, Heartbeat, Message
+from penstock.operators.base import few
 from penstock.operators.output import OutputOperator
 from penstock.physical.closing import newly_closed
 from penstock.physical.fragment import Fragment
@@ -17,6 +18,7 @@ from penstock.physical.plan import Answer, PhysicalPlan
 from penstock.physical.progress import Progress, Timeline
 from penstock.physical.reports import read_report, report
 from penstock.physical.sending import Sender
+from penstock.physical.trains import Trains
 from penstock.runs.state import Storage
 from penstock.settings import Settings
 from penstock.timing import TimeRules
@@ -41,6 +43,7 @@ def run_stage(
     """
     out: list[Parcel] = []
     results: list[dict[str, Any]] = []
+    written = Answers(storage, config.block_rows)
     views: dict[int, tuple[Batch, int]] = {}
     answers = {a.node: a for a in plan.answers}
     rows: list[tuple[int, Message]] = []
@@ -61,7 +64,7 @@ def run_stage(
             instants = {"as_of": operator.as_of, "since": operator.before}
             results.append(_result(answer, batch, storage) | instants)
         elif len(batch):
-            results.append(_result(answer, batch, storage))
+            written.add(answer, batch)
 
     fragment = Fragment(
         plan, stage, shard, shards, dict(states), storage, config, latest, send, deliver
@@ -96,18 +99,25 @@ def run_stage(
     current = {name: found.heartbeat for name, found in progress.items()}
     fragment.reached({name: found.max_time for name, found in progress.items()})
     fragment.heard(current)
-    for channel, message in rows:
-        fragment.feed(channel, message)
+    beats = {
+        number: _beat(plan, number, heard.get(number, []), shards, current)
+        for number, target in enumerate(plan.channels)
+        if target.stage == stage
+    }
+    trains = Trains(rows, beats, tables, config.train_rows, config.stage_memory)
     rows.clear()
-    for channel, closed in _closed_now(plan, stage, timeline, progress, storage, config):
-        fragment.feed(channel, closed)
-    for number, target in enumerate(plan.channels):
-        if target.stage == stage:
-            beat = _beat(plan, number, heard.get(number, []), shards, current)
-            fragment.feed(number, Heartbeat(beat))
-    fragment.run()
+    while train := trains.next():
+        for channel, message in train.messages:
+            fragment.feed(channel, message)
+        if train.last:
+            for channel, closed in _closed_now(plan, stage, timeline, progress, storage, config):
+                fragment.feed(channel, closed)
+        trains.used(fragment.advance(train.beats, train.last))
+        yield from out
+        out.clear()
     for node, (batch, as_of) in views.items():
         results.append(_result(answers[node], batch, storage) | {"as_of": as_of})
+    results += written.finish()
     out.extend(sender.finish())
     described = fragment.close()
     yield from out
@@ -149,6 +159,35 @@ def _closed_now(
             for channel, told in closed_parts(plan, name, closed, config):
                 if plan.channels[channel].stage == stage:
                     yield channel, told
+
+
+class Answers:
+    """Writes rows of answers as they come, ``most`` of a query or more at a time."""
+
+    def __init__(self, storage: Storage, most: int) -> None:
+        self._storage = storage
+        self._most = most
+        self._waiting: dict[str, tuple[Answer, list[Batch]]] = {}
+        self._results: list[dict[str, Any]] = []
+
+    def add(self, answer: Answer, batch: Batch) -> None:
+        """Take rows."""
+        _, parts = self._waiting.setdefault(answer.query, (answer, []))
+        parts.append(batch)
+        if sum(map(len, parts)) >= self._most:
+            self._write(answer, parts)
+            parts.clear()
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Write what is left; describe all that was written."""
+        for answer, parts in self._waiting.values():
+            if parts:
+                self._write(answer, parts)
+        return self._results
+
+    def _write(self, answer: Answer, parts: list[Batch]) -> None:
+        for batch in few(parts):
+            self._results.append(_result(answer, batch, self._storage))
 
 
 def _result(answer: Answer, batch: Batch, storage: Storage) -> dict[str, Any]:

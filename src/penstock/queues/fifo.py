@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from penstock.model import Message
+from penstock.model import Batch, Message
 
 
 class Queue(Protocol):
-    """What a fragment needs of a queue; a message (a train of rows) is the unit of work."""
+    """What a fragment needs of a queue; a message (a train of rows) is the unit of work.
+
+    ``rows`` and ``bytes`` are those of the rows that wait in it.
+    """
+
+    rows: int
+    bytes: int
 
     def put(self, message: Message) -> None:
         """Add a message."""
@@ -24,13 +30,23 @@ class Fifo:
     """A queue in order of arrival."""
 
     def __init__(self) -> None:
-        self._messages: deque[Message] = deque()
+        self._messages: deque[tuple[Message, int]] = deque()
+        self.rows = self.bytes = 0
 
     def put(self, message: Message) -> None:
-        self._messages.append(message)
+        size = 0
+        if isinstance(message, Batch):
+            size = message.nbytes
+            self.rows += len(message)
+            self.bytes += size
+        self._messages.append((message, size))
 
     def take(self) -> Message:
-        return self._messages.popleft()
+        message, size = self._messages.popleft()
+        if isinstance(message, Batch):
+            self.rows -= len(message)
+            self.bytes -= size
+        return message
 
     def __len__(self) -> int:
         return len(self._messages)
