@@ -31,10 +31,10 @@ from penstock.cli.shell import Shell, is_complete
 from penstock.errors import DataError, NotSupportedError, PenstockError, QueryError
 from penstock.expr.types import type_name
 from penstock.masking import hide
-from penstock.model import Field, Schema
+from penstock.model import INF, MIN_TIME, Field, Schema
 from penstock.physical.once import in_order
 from penstock.session import QueryHandle, Session
-from penstock.showing import SCREEN, number_text, terminal_table
+from penstock.showing import SCREEN, number_text, terminal_table, time_text
 from penstock.sinks import ConsoleSink, Result
 from penstock.spark import engine
 from tests.terminal import Terminal, seen_by_user
@@ -89,6 +89,14 @@ def test_numbers_and_titles_are_readable() -> None:
     title = "a_query_with_a_long_name: running, 1,234 rows delivered"
     Console(file=terminal, width=120).print(terminal_table(pa.table({"n": [1]}), 5, title))  # type: ignore[arg-type]
     assert terminal.text.splitlines()[0] == title
+
+
+def test_times_of_a_status_are_shown_as_numbers_are() -> None:
+    moment = datetime(2004, 1, 31, 22, 0, 18, tzinfo=UTC)
+    for given in (moment, round(moment.timestamp() * 1_000_000)):
+        assert time_text(given, stamps=True) == "2004-01-31 22:00:18"
+    assert [time_text(t, stamps=True) for t in (None, MIN_TIME, INF)] == ["-", "-", "end"]
+    assert time_text(18, stamps=False) == "18"
 
 
 @pytest.mark.spark

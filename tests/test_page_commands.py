@@ -48,6 +48,7 @@ LONG = {
     "penstock bench": "minutes; `test_bench_papers` runs them with fewer rows",
     "python -m benchmarks.endurance": "hours",
     "python -m benchmarks packing": "minutes, with a Spark of its own",
+    "python -m benchmarks.time_moves": "minutes, with a Spark of its own",
 }
 """Commands that are not run, but asked for help: their options must be there."""
 
@@ -78,7 +79,7 @@ def words(command: Command) -> list[str]:
 
 
 def rule_of(command: Command) -> str:
-    """Return how a command is run."""
+    """Return how a command is run; nothing: nobody does."""
     given, text = words(command), shlex.join(words(command))
     if command.text in ELSEWHERE:
         return "elsewhere"
@@ -93,7 +94,7 @@ def rule_of(command: Command) -> str:
             return "named"
         case ["penstock", *_]:
             return "whole" if command.printed else "penstock"
-    raise AssertionError(f"nobody runs this command: {command}")
+    return ""
 
 
 def distinct(rule: str) -> list[Any]:
@@ -104,7 +105,7 @@ def distinct(rule: str) -> list[Any]:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
 def test_somebody_runs_this_command(command: Command) -> None:
-    assert rule_of(command)
+    assert rule_of(command), f"nobody runs this command: {command}"
 
 
 # The program itself
