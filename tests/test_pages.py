@@ -65,6 +65,9 @@ ANSWERS = {
 }
 """Which test makes the block of text that a page shows without a command."""
 
+ONE_TIME = ("docs/language.md", "One-time queries")
+"""Where a SELECT is asked once; `test_page_commands` types these into the shell."""
+
 DRAWINGS = {
     "The walk of a row": "a drawing",
     "The checkpoint folder": "test_page_commands.test_the_drawing_of_the_checkpoint_folder",
@@ -172,7 +175,7 @@ def scripts(page: str) -> list[str]:
             if isinstance(parsed.syntax, CreateSyntax):
                 declared.add(parsed.syntax.name.text)
                 statements.append(f"{parsed.sql};")
-            elif block.heading != "One-time queries":
+            elif (page, block.heading) != ONE_TIME:
                 name = f"line_{block.line}_{number}"
                 statements.append(f"CREATE QUERY {name} AS {parsed.sql};")
         if not found or declared & names:
