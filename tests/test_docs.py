@@ -1,4 +1,7 @@
-"""The documentation is true: generated pages are up to date, links lead somewhere, SQL parses."""
+"""The documentation is true: generated pages are up to date, links lead somewhere.
+
+The code of the pages is run by `test_pages`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import pytest
 
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import INTEGERS, WindowBinder
-from penstock.cql.grammar.parse import parse_script, parse_window
+from penstock.cql.grammar.parse import parse_window
 from penstock.model import INF, Field, Schema
 from penstock.reference import window
 from penstock.testing import Rig
@@ -62,32 +65,6 @@ def anchors(page: Path) -> set[str]:
     """Return the anchors that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_sql_parses(page: Path) -> None:
-    for block in re.findall(r"```sql\n(.*?)```", page.read_text(), flags=re.DOTALL):
-        assert parse_script(block)
-
-
-def test_the_example_of_closed_parts_runs() -> None:
-    page = (ROOT / "docs/semantics.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    exec(compile(block, "docs/semantics.md", "exec"), {})
-
-
-@pytest.mark.parametrize("name", ["testing.md", "time.md"])
-def test_the_tests_of_a_page_run(name: str) -> None:
-    """Its blocks are one module, and every test in it passes."""
-    page = (ROOT / "docs" / name).read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, name, "exec"), names)
-    tests = [value for name, value in names.items() if name.startswith("test_")]
-    assert len(tests) == len(re.findall(r"^def test_", page, flags=re.MULTILINE)) > 1
-    for test in tests:
-        test()
 
 
 PICTURES = load("docs/make_pictures.py")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -32,10 +31,10 @@ from penstock.cli.shell import Shell, is_complete
 from penstock.errors import DataError, NotSupportedError, PenstockError, QueryError
 from penstock.expr.types import type_name
 from penstock.masking import hide
-from penstock.model import Field, Schema
+from penstock.model import INF, MIN_TIME, Field, Schema
 from penstock.physical.once import in_order
 from penstock.session import QueryHandle, Session
-from penstock.showing import SCREEN, number_text, terminal_table
+from penstock.showing import SCREEN, number_text, terminal_table, time_text
 from penstock.sinks import ConsoleSink, Result
 from penstock.spark import engine
 from tests.terminal import Terminal, seen_by_user
@@ -92,26 +91,12 @@ def test_numbers_and_titles_are_readable() -> None:
     assert terminal.text.splitlines()[0] == title
 
 
-@pytest.mark.spark
-def test_the_first_command_of_the_readme_shows_all_answers(tmp_path: Path) -> None:
-    """In a terminal of 120x40, as printed."""
-    made = subprocess.run(
-        [sys.executable, ROOT / "examples/control_room/generate.py", "demo-output/data"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
-    assert b"status.csv" in made.stdout
-    script = ROOT / "examples/control_room/alarms.sql"
-    text = seen_by_user([PENSTOCK, "run", script], tmp_path)
-    shown = re.findall(r"│ +(\d+) │ (\w+) +│ +([\d.]+) │ (2024-03-11 [\d:.]+) +│", text)
-    assert len(shown) == 10
-    printed = (ROOT / "README.md").read_text()
-    wanted = re.findall(r"│ +(\d+) │ (\w+) +│ +([\d.]+) │ (2024-03-11 [\d:.]+) +│", printed)
-    assert shown[: len(wanted)] == wanted
-    assert len(wanted) == 5
-    assert "starting Spark" in text
-    assert re.search(r"alarms +ended +10 +[1-9]", text)  # rows/s of a run of one batch
+def test_times_of_a_status_are_shown_as_numbers_are() -> None:
+    moment = datetime(2004, 1, 31, 22, 0, 18, tzinfo=UTC)
+    for given in (moment, round(moment.timestamp() * 1_000_000)):
+        assert time_text(given, stamps=True) == "2004-01-31 22:00:18"
+    assert [time_text(t, stamps=True) for t in (None, MIN_TIME, INF)] == ["-", "-", "end"]
+    assert time_text(18, stamps=False) == "18"
 
 
 @pytest.mark.spark
@@ -239,6 +224,17 @@ def test_a_second_query_reads_a_finished_replay_again(spark: Any, readings: Path
         assert sorted(session.query("second").rows()["n"].to_pylist()) == [6, 6]
         assert set(session.catalog.streams) == {"s", "s (2)"}  # the two share what is read again
         assert both.status()["note"] == ""
+
+
+def test_a_view_of_a_finished_replay_is_asked_by_its_name(spark: Any, readings: Path) -> None:
+    with Session(spark) as session:
+        session.sql(REPLAY.format(path=readings))
+        session.sql("CREATE QUERY first AS SELECT COUNT(*) AS n FROM s")
+        assert session.await_end(100)
+        session.sql("CREATE MATERIALIZED VIEW kept AS SELECT k, x FROM s [ROWS 4]")
+        assert session.await_end(100)
+        answer = session.query("SELECT k, COUNT(*) AS n FROM kept GROUP BY k ORDER BY k")
+        assert answer.to_arrow().to_pylist() == [{"k": "a", "n": 2}, {"k": "b", "n": 2}]
 
 
 def test_on_a_kept_checkpoint_a_late_query_says_that_it_sees_nothing(
@@ -527,7 +523,7 @@ def test_a_query_over_tables_alone_says_what_to_do(tmp_path: Path) -> None:
         assert len(session.query("SELECT cents FROM plain")) == 2
 
 
-# Order and documentation
+# Order
 
 
 def test_a_snapshot_is_shown_in_an_order_that_stays(readings: Path) -> None:
@@ -548,13 +544,3 @@ def test_a_snapshot_is_shown_in_an_order_that_stays(readings: Path) -> None:
             assert shown["k"].to_pylist() == [None, "a", "c", "b"]
             shown = in_order(hidden.definition.plan, shuffled.select(["k"]))
             assert shown["k"].to_pylist() == [None, "a", "b", "c"]
-
-
-def test_the_frames_of_the_documentation(tmp_path: Path) -> None:
-    page = (ROOT / "docs/python.md").read_text().partition("## Frames")[2]
-    block = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
-    with Session(autostart=False) as session:
-        names: dict[str, Any] = {"session": session}
-        exec(compile(block, "docs/python.md", "exec"), names)
-        assert names["query"].definition.plan.schema.names == ("page", "t", "title")
-        assert "visits" in session.catalog.streams

@@ -72,8 +72,10 @@ def cell_text(value: Any) -> str:
     return str(value)
 
 
-def time_text(time: int | None, stamps: bool) -> str:
-    """Return an instant as people read it; ``stamps``: it counts microseconds."""
+def time_text(time: datetime | int | None, stamps: bool) -> str:
+    """Return an instant as people read it; ``stamps``: a number counts microseconds."""
+    if isinstance(time, datetime):
+        return _moment_text(time)
     if time is None or time <= MIN_TIME:
         return "-"
     if time == INF:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock import algebra
-from penstock.catalog import QueryDef, StreamDef
+from penstock.catalog import QueryDef, StreamDef, ViewDef
 from penstock.sources.formats import ends_by_itself
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ def _reading(session: Session, query: QueryDef, made: dict[str, str]) -> QueryDe
             made[name] = _another(session, stream)
     changed = replace(query, plan=algebra.with_streams(query.plan, made))
     session.catalog.queries[query.name.lower()] = changed
+    if query.keep is not None:  # a materialized view is also read by its name
+        view: ViewDef = session.catalog.get("view", query.name)
+        session.catalog.views[query.name.lower()] = replace(view, plan=changed.plan)
     session._handles[query.name.lower()].definition = changed
     return changed
 
