@@ -41,15 +41,17 @@ BARS = {"large": (0.95, 0.25), "small": (0.98, None)}
 SCRIPT = """
 CREATE STREAM a (k INT, g INT, t BIGINT) USING memory TIMESTAMP BY t;
 CREATE STREAM b (k INT, v BIGINT, t BIGINT) USING memory TIMESTAMP BY t;
-CREATE QUERY sums AS SELECT a.g, COUNT(*) AS n, SUM(b.v) AS s
-  FROM a [RANGE {range}] JOIN b [RANGE {range}] ON a.k = b.k GROUP BY a.g;
+CREATE QUERY sums AS SELECT a.k, COUNT(*) AS n, SUM(b.v + a.g) AS s
+  FROM a [RANGE {range}] JOIN b [RANGE {range}] ON a.k = b.k GROUP BY a.k;
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains against one train a batch")
     parser.add_argument("names", nargs="*", default=["large", "small"])
-    parser.add_argument("--rows", type=int, default=2_000_000, help="of a large batch, both streams")
+    parser.add_argument(
+        "--rows", type=int, default=2_000_000, help="of a large batch, both streams"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--raw", type=Path)
     parser.add_argument("--side", help=argparse.SUPPRESS)
@@ -116,8 +118,10 @@ def measured(name: str, side: str, rows: int) -> dict[str, float]:
     random = np.random.default_rng(1)
     inputs = []
     for batch in range(batches):
-        when = np.arange(batch * span, batch * span + each) if each == span else np.sort(
-            random.integers(batch * span, (batch + 1) * span, each)
+        when = (
+            np.arange(batch * span, batch * span + each)
+            if each == span
+            else np.sort(random.integers(batch * span, (batch + 1) * span, each))
         )
         inputs.append(
             {

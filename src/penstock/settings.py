@@ -219,7 +219,7 @@ class Settings:
     )
     stage_memory = Setting(
         "stage.memory",
-        256 << 20,
+        64 << 20,
         "int",
         "Bytes that may wait between the operators of a stage in one task, about: where they are "
         "more, fewer rows go through it together.",

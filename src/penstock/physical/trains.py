@@ -19,8 +19,8 @@ import numpy as np
 
 from penstock.model import I64, Batch, Message
 
-CELL_ROWS, FIRST_CELLS = 8_192, 8
-"""Trains whose rows are not given have cells of so many; the first has so many of these."""
+FIRST_ROWS, SMALL_ROWS = 8_192, 131_072
+"""The first train has so many rows, if their number is not given; so many rows are one train."""
 
 _FINEST = 1 << 20
 """At most so many instants are looked at."""
@@ -41,7 +41,7 @@ class Trains:
     ``beats`` are the heartbeats of all channels after the batch, ``tables`` those channels whose
     rows came before.  ``rows`` is how many rows a train has, 0: twice as many as the one before
     while that held at most half of ``memory`` bytes between operators, fewer if it held more than
-    all of it.  A batch of two first trains is one.
+    all of it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Trains:
         if len(self._cuts):
             self._rows = [(channel, _in_order(batch)) for channel, batch in self._rows]
         self._done = 0
-        self._width = 1 if rows else FIRST_CELLS
+        self._width = 1
         self._over = False
 
     def next(self) -> Train | None:
@@ -116,8 +116,8 @@ class Trains:
         every = np.concatenate(starts) if starts else np.empty(0, np.int64)
         if bounds:
             every = every[every < max(bounds)]
-        step = max(rows or CELL_ROWS, -(-len(every) // _FINEST))
-        if len(every) <= (step if rows else 2 * FIRST_CELLS * step):
+        step = max(rows or FIRST_ROWS, -(-len(every) // _FINEST))
+        if len(every) <= (rows or SMALL_ROWS):
             return np.empty(0, np.int64)
         at = np.arange(step, len(every), step)
         return np.unique(np.partition(every, at)[at])
