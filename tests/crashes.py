@@ -119,7 +119,7 @@ class Scenario:
             folder,
             world,
             script,
-            {"batch.rows": 10, "shards": 2, "trigger": "10ms"} | settings,
+            {"batch.rows": 10, "shards": 2, "trigger": "10ms", "train.rows": 4} | settings,
             postgres,
         )
 

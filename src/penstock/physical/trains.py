@@ -119,8 +119,8 @@ class Trains:
         step = max(rows or FIRST_ROWS, -(-len(every) // _FINEST))
         if len(every) <= (rows or SMALL_ROWS):
             return np.empty(0, np.int64)
-        at = np.arange(step, len(every), step)
-        return np.unique(np.partition(every, at)[at])
+        at = np.arange(0, len(every), step)
+        return np.unique(np.partition(every, at)[at])[1:]
 
 
 def _is_cut(message: Message) -> bool:
