@@ -2,6 +2,8 @@
 
 * ``large``: batches of 2 million rows into a join that makes fifty rows of one, with an aggregate
   behind it: the most anonymous memory (RssAnon) of the process, and rows per second.
+* ``plain``: batches of 2 million rows into a join that makes about one row of one, and a sliding
+  aggregate: rows per second.
 * ``small``: batches of 10,000 rows into a join and an aggregate: rows per second.
 
 Each side runs in processes of its own, in turn with the other: trains as they are chosen, against
@@ -35,7 +37,7 @@ from penstock.runs.segments import SegmentStorage
 from penstock.testing.local import LocalEngine
 
 SIDES = {"one train": 1 << 40, "trains": 0}
-BARS = {"large": (0.95, 0.25), "small": (0.98, None)}
+BARS = {"large": (0.95, 0.25), "plain": (0.95, None), "small": (0.98, None)}
 """At least so many rows per second, at most so much of the memory, of one train."""
 
 SCRIPT = """
@@ -45,10 +47,19 @@ CREATE QUERY sums AS SELECT a.k, COUNT(*) AS n, SUM(b.v + a.g) AS s
   FROM a [RANGE {range}] JOIN b [RANGE {range}] ON a.k = b.k GROUP BY a.k;
 """
 
+PLAIN = """
+CREATE STREAM a (k INT, g INT, t BIGINT) USING memory TIMESTAMP BY t;
+CREATE STREAM b (k INT, v BIGINT, t BIGINT) USING memory TIMESTAMP BY t;
+CREATE QUERY pairs AS SELECT a.k, a.g, b.v
+  FROM a [RANGE {range}] JOIN b [RANGE {range}] ON a.k = b.k;
+CREATE QUERY sums AS SELECT k, COUNT(*) AS n, SUM(v) AS s
+  FROM b [RANGE {range} SLIDE 1000] GROUP BY k;
+"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains against one train a batch")
-    parser.add_argument("names", nargs="*", default=["large", "small"])
+    parser.add_argument("names", nargs="*", default=["large", "plain", "small"])
     parser.add_argument(
         "--rows", type=int, default=2_000_000, help="of a large batch, both streams"
     )
@@ -111,10 +122,12 @@ def show(found: dict[str, dict[str, dict[str, float]]]) -> bool:
 
 def measured(name: str, side: str, rows: int) -> dict[str, float]:
     """Run one side in this process."""
-    each, batches = (rows // 2, 2) if name == "large" else (5_000, 100)
-    span = each if name == "large" else 2_000
-    keys = span // 500 if name == "large" else 500  # fifty partners in a window of span // 20
-    engine = Counting(SCRIPT.format(range=span // 20), {"train.rows": SIDES[side]})
+    each, batches = (5_000, 100) if name == "small" else (rows // 2, 2)
+    span = 2_000 if name == "small" else each
+    # of a window of span // 20 there are fifty partners, or one
+    keys = {"large": span // 500, "plain": span // 10, "small": 500}[name]
+    script = (PLAIN if name == "plain" else SCRIPT).format(range=span // 20)
+    engine = Counting(script, {"train.rows": SIDES[side]})
     random = np.random.default_rng(1)
     inputs = []
     for batch in range(batches):
