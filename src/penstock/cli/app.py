@@ -17,8 +17,9 @@ from rich.table import Table
 
 from penstock import __version__, cql
 from penstock.asking.checkpoints import open_checkpoint
+from penstock.bench import chain as bench_chain
+from penstock.bench import chain_picture, lifetimes_picture, tpmj_picture
 from penstock.bench import lifetimes as bench_lifetimes
-from penstock.bench import lifetimes_picture, tpmj_picture
 from penstock.bench import tpmj as bench_tpmj
 from penstock.cli.live import LiveTable
 from penstock.cli.shell import Shell, show
@@ -345,6 +346,19 @@ def lifetimes(
         _show_report(
             bench_lifetimes.tables(report), report.as_json(), raw, plot, lifetimes_picture.draw
         )
+
+
+@bench.command()
+def chain(
+    raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG file for the picture.")] = None,
+) -> None:
+    """Scheduling of shared plans, computed: FIFO, round robin, greedy, Chain, shared, merged."""
+    with _errors():
+        report = bench_chain.measure()
+        _show_report(bench_chain.tables(report), report.as_json(), raw, plot, chain_picture.draw)
+        if not all(bar.met for bar in report.bars()):
+            raise typer.Exit(1)
 
 
 @checkpoints.command("rewind-sink")
