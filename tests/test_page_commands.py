@@ -49,6 +49,7 @@ LONG = {
     "python -m benchmarks.endurance": "hours",
     "python -m benchmarks packing": "minutes, with a Spark of its own",
     "python -m benchmarks.time_moves": "minutes, with a Spark of its own",
+    "python -m benchmarks.trains": "minutes, and much memory",
 }
 """Commands that are not run, but asked for help: their options must be there."""
 
