@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +239,8 @@ def test_folders_of_files_until_nothing_is_left(spark: Any, tmp_path: Path) -> N
         assert query.rows().num_rows > first
         progress = session.pipeline.manifest.progress
         assert [progress[name]["accepted"] for name in "pcj"] == [20, 20, 20]
-        heartbeat = query.status()["heartbeat"]
+        shown, heartbeat = query.status()["heartbeat"], progress["p"]["floor"]
+    assert shown == START.replace(tzinfo=UTC) + timedelta(seconds=19)
     origin = round((START - datetime(1970, 1, 1)).total_seconds() * 1e6)
     elements = [((f"k{i % 3}", i, origin + i * 10**6), origin + i * 10**6) for i in range(20)]
     assert heartbeat == elements[-1][1]

@@ -120,7 +120,8 @@ def test_eight_writers_with_skewed_clocks(spark: Any, tmp_path: Path) -> None:
     for writer, rows in writers.items():
         judge.feed("s", str(writer), rows)
     tasks: list[int] = []
-    with Session(spark, checkpoint=tmp_path / "checkpoint", autostart=False) as session:
+    checkpoint, settings = tmp_path / "checkpoint", {"pack.rows": 1}
+    with Session(spark, checkpoint=checkpoint, settings=settings, autostart=False) as session:
         query = session.sql(
             "CREATE STREAM s (x BIGINT, t BIGINT) USING memory TIMESTAMP BY t SLACK 6;"
             "CREATE SINK kept USING memory OPTIONS (changes 'intervals');"
