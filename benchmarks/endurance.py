@@ -21,10 +21,7 @@ from typing import Any
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.harness import console, folder
-from penstock import cql
-from penstock.catalog import Catalog
-from penstock.cql.binding import statements
+from benchmarks.harness import console, folder, plans_of
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.segments import SegmentStorage
@@ -136,13 +133,7 @@ class Written(LocalEngine):
     """The engine with its state in files, committed and swept as a pipeline does it."""
 
     def __init__(self, path: Path) -> None:
-        catalog = Catalog()
-        for parsed in cql.parse_script(ENGINE):
-            statement = cql.bind(parsed, catalog)
-            if isinstance(statement, statements.Create):
-                catalog.add(statement.definition)
-        plans = {q.name: q.plan for q in catalog.queries.values()}
-        super().__init__(plans, mode="kept")
+        super().__init__(plans_of(ENGINE), mode="kept")
         self.checkpoint = Checkpoint(str(path), fsync=False)
         self.checkpoint.lock()
         self.checkpoint.open()

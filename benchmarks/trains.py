@@ -28,10 +28,7 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
-from benchmarks.harness import console
-from penstock import cql
-from penstock.catalog import Catalog
-from penstock.cql.binding import statements
+from benchmarks.harness import console, plans_of
 from penstock.physical.batch import Outcome
 from penstock.runs.segments import SegmentStorage
 from penstock.testing.local import LocalEngine
@@ -164,13 +161,7 @@ class Counting(LocalEngine):
     """The engine with its state and answers in files; answers are only counted."""
 
     def __init__(self, script: str, settings: dict[str, int]) -> None:
-        catalog = Catalog()
-        for parsed in cql.parse_script(script):
-            statement = cql.bind(parsed, catalog)
-            if isinstance(statement, statements.Create):
-                catalog.add(statement.definition)
-        plans = {query.name: query.plan for query in catalog.queries.values()}
-        super().__init__(plans, settings=settings)
+        super().__init__(plans_of(script), settings=settings)
         self.rows = 0
         self._folder = tempfile.TemporaryDirectory()
         self._storage: Any = SegmentStorage(self._folder.name, "0", False)
