@@ -225,6 +225,9 @@ def judge(found: dict[str, list[dict[str, float]]]) -> bool:
     for name, samples in found.items():
         table = Table("", "second quarter", "last quarter", "ratio", title=f"{name}: tiny batches")
         part = len(samples) // 4
+        if not part:
+            console.print(f"{name}: too few batches to compare quarters")
+            continue
         for key, label in MEASURES.items():
             early = statistics.median(s[key] for s in samples[part : 2 * part])
             late = statistics.median(s[key] for s in samples[3 * part :])
