@@ -231,17 +231,16 @@ class DefinitionBinder:
 
     def _query(self) -> QueryDef:
         assert self.syntax.query is not None
-        plan = QueryBinder(self.source, self.catalog).top(self.syntax.query)
-        if time_kinds(plan) and not streams_of(beside_clock(plan)):
-            self.source.fail(
-                "a continuous query must read a stream, because time passes only where one brings "
-                "rows, or by the clock, and this one reads only tables that are valid by integers; "
-                "ask for an instant with SELECT .. AS OF time, declare TIMESTAMP columns, or "
-                "join them with a stream",
-                self.syntax.query.span,
-            )
-        plan = beside_clock(plan)
+        plan = beside_clock(QueryBinder(self.source, self.catalog).top(self.syntax.query))
         if not streams_of(plan):
+            if time_kinds(plan):
+                self.source.fail(
+                    "a continuous query must read a stream, because time passes only where one "
+                    "brings rows, or by the clock, and this one reads only tables that are valid "
+                    "by integers; ask for an instant with SELECT .. AS OF time, declare TIMESTAMP "
+                    "columns, or join them with a stream",
+                    self.syntax.query.span,
+                )
             self.source.fail(
                 "a continuous query must read a stream, and this one reads only tables, whose "
                 "answer does not change; ask for it once, with a SELECT that stands alone in the "
