@@ -17,7 +17,7 @@ demo: setup  ## one minute in a power company's control room: live tables, a sum
 test: setup  ## run all tests, in two processes; PROCESSES=1 for one
 	$(PYTHON) -m pytest $(call processes,2)
 
-quick: setup  ## tests without Spark, goldens in two settings only, few random plans, joins, crowds, no fuzz
+quick: setup  ## tests without Spark, goldens in two settings only, few random examples, plans, joins, crowds
 	$(PYTHON) -m pytest $(call processes,2) -m "not spark and not long"
 
 check: setup  ## what CI runs: lint, format, types, import rules, tests
@@ -38,6 +38,7 @@ poison: setup  ## damaged files of every format against plain readers; CASES=100
 
 golden: setup  ## rewrite the expected answers and plans in tests/golden* (look at the difference!)
 	$(PYTHON) -m tests.golden_runner --rewrite
+	$(PYTHON) -m tests.mistake_runner --rewrite
 	$(PYTHON) -m tests.plan_runner --rewrite
 
 chaos: setup  ## kill a run at every point and at random, and check what it left; ROUNDS=50 SEED=
@@ -63,6 +64,7 @@ bench-flink: setup  ## make .venv-flink, which the benchmark against Flink needs
 bench-papers: setup  ## run the experiments of the papers (a few minutes)
 	.venv/bin/penstock bench tpmj --raw docs/papers-joins.json --plot docs/papers-joins.png
 	.venv/bin/penstock bench lifetimes --raw docs/papers-lifetimes.json --plot docs/papers-lifetimes.png
+	.venv/bin/penstock bench priorities --raw docs/papers-priorities.json --plot docs/papers-priorities.png
 	$(PYTHON) docs/make_papers.py
 
 clean:  ## remove everything that was made, .venv too

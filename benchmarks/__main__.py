@@ -22,6 +22,7 @@ from benchmarks import (
     against_spark,
     beyond_memory,
     classes,
+    eddies,
     packing,
     skew,
 )
@@ -46,6 +47,7 @@ BENCHMARKS = {
     "beyond": Benchmark(beyond_memory.beyond_memory, 3),
     "skew": Benchmark(skew.skew, 0.5),
     "packing": Benchmark(packing.packing),
+    "eddies": Benchmark(eddies.eddies, 2),
     "sliding": Benchmark(against_spark.sliding),
     "window": Benchmark(against_ourselves.long_window),
     "sharing": Benchmark(against_ourselves.sharing),

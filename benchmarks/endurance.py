@@ -21,7 +21,8 @@ from typing import Any
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.harness import console, folder, plans_of
+from benchmarks.harness import console, folder
+from penstock.bench.scripts import plans_of
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.segments import SegmentStorage

@@ -22,10 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from penstock import cql
-from penstock.algebra import Node
-from penstock.catalog import Catalog
-from penstock.cql.binding import statements
 from penstock.physical.observation import bytes_of
 from penstock.session import Session
 from penstock.settings import Settings
@@ -290,13 +286,3 @@ def draw(raw: Path, picture: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=150)
-
-
-def plans_of(script: str) -> dict[str, Node]:
-    """Return the plans of a script's queries, for the engine without Spark."""
-    catalog = Catalog()
-    for parsed in cql.parse_script(script):
-        statement = cql.bind(parsed, catalog)
-        if isinstance(statement, statements.Create):
-            catalog.add(statement.definition)
-    return {query.name: query.plan for query in catalog.queries.values()}

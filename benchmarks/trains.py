@@ -1,25 +1,27 @@
-"""``python -m benchmarks.trains``: what trains cost and save, in the engine without Spark.
+"""``python -m benchmarks.trains``: what trains and temporary files cost and save, without Spark.
 
 * ``large``: batches of 2 million rows into a join that makes fifty rows of one, with an aggregate
   behind it: the most anonymous memory (RssAnon) of the process, and rows per second.
 * ``plain``: batches of 2 million rows into a join that makes about one row of one, and a sliding
   aggregate: rows per second.
 * ``small``: batches of 10,000 rows into a join and an aggregate: rows per second.
+* ``regroup``: what the join of ``large`` makes, in the task of a later stage that groups it by
+  another key: memory and rows per second.
+* ``packing``: five times as many rows that Spark has parsed, packed by one task: the same.
 
-Each side runs in processes of its own, in turn with the other: trains as they are chosen, against
-one train a batch.  ``--raw`` keeps the numbers.
+Each side runs in processes of its own, in turn with the other.  The first three compare trains as
+they are chosen with one train a batch, the others `stage.memory` as it is with more than enough, so
+that nothing goes into temporary files.  ``--raw`` keeps the numbers.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,14 +30,33 @@ import numpy as np
 import pyarrow as pa
 from rich.table import Table
 
-from benchmarks.harness import console, plans_of
+from benchmarks import one_task
+from benchmarks.harness import console
+from benchmarks.memory import Memory
+from penstock.bench.scripts import plans_of
 from penstock.physical.batch import Outcome
 from penstock.runs.segments import SegmentStorage
 from penstock.testing.local import LocalEngine
 
-SIDES = {"one train": 1 << 40, "trains": 0}
-BARS = {"large": (0.95, 0.25), "plain": (0.95, None), "small": (0.98, None)}
-"""At least so many rows per second, at most so much of the memory, of one train."""
+_TRAINS = {"one train": {"train.rows": 1 << 40}, "trains": {}}
+_FILES = {"all in memory": {"stage.memory": 1 << 50}, "files": {}}
+SIDES: dict[str, dict[str, dict[str, int]]] = {
+    "large": _TRAINS,
+    "plain": _TRAINS,
+    "small": _TRAINS,
+    "regroup": _FILES,
+    "packing": _FILES,
+}
+"""The settings of both sides: how it would be, and how it is."""
+
+BARS = {
+    "large": (0.95, 0.25),
+    "plain": (0.95, None),
+    "small": (0.98, None),
+    "regroup": (0.95, 0.25),
+    "packing": (0.95, 0.5),
+}
+"""At least so many rows per second, at most so much of the memory, of the first side."""
 
 SCRIPT = """
 CREATE STREAM a (k INT, g INT, t BIGINT) USING memory TIMESTAMP BY t;
@@ -55,17 +76,28 @@ CREATE QUERY sums AS SELECT k, COUNT(*) AS n, SUM(v) AS s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Trains against one train a batch")
-    parser.add_argument("names", nargs="*", default=["large", "plain", "small"])
+    parser = argparse.ArgumentParser(description="What trains and temporary files cost and save")
+    parser.add_argument("names", nargs="*", default=list(SIDES), help=", ".join(SIDES))
     parser.add_argument(
         "--rows", type=int, default=2_000_000, help="of a large batch, both streams"
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--raw", type=Path)
     parser.add_argument("--side", help=argparse.SUPPRESS)
+    parser.add_argument("--prepared", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.side == "prepare":
+        one_task.prepare(options.prepared, options.rows)
+        return
     if options.side:
-        print(json.dumps(measured(options.names[0], options.side, options.rows)))
+        name, settings = options.names[0], SIDES[options.names[0]][options.side]
+        if name == "regroup":
+            told = one_task.regroup(options.prepared, options.rows, settings)
+        elif name == "packing":
+            told = one_task.pack(5 * options.rows, settings)
+        else:
+            told = measured(name, settings, options.rows)
+        print(json.dumps(told))
         return
     found = {name: sides(name, options.rows, options.repeats) for name in options.names}
     if options.raw:
@@ -76,15 +108,14 @@ def main() -> None:
 
 def sides(name: str, rows: int, repeats: int) -> dict[str, dict[str, float]]:
     """Run both sides in turn; return the medians of what was measured."""
-    runs: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-    for turn in range(repeats):
-        for side in SIDES:
-            console.print(f"{name}, {side}, {turn + 1} of {repeats}", style="dim")
-            command = [sys.executable, "-m", "benchmarks.trains", name, "--side", side]
-            told = subprocess.run(
-                [*command, "--rows", str(rows)], check=True, capture_output=True, text=True
-            )
-            runs[side].append(json.loads(told.stdout))
+    runs: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES[name]}
+    with tempfile.TemporaryDirectory() as folder:
+        if name == "regroup":
+            _side(name, "prepare", rows, folder)
+        for turn in range(repeats):
+            for side, found in runs.items():
+                console.print(f"{name}, {side}, {turn + 1} of {repeats}", style="dim")
+                found.append(json.loads(_side(name, side, rows, folder)))
     answers = {found["answers"] for some in runs.values() for found in some}
     if len(answers) != 1:
         raise SystemExit(f"both sides must give the same answers, got {answers}")
@@ -94,12 +125,20 @@ def sides(name: str, rows: int, repeats: int) -> dict[str, dict[str, float]]:
     }
 
 
+def _side(name: str, side: str, rows: int, folder: str) -> str:
+    """Run one side in a process of its own; return what it tells."""
+    command = [sys.executable, "-m", "benchmarks.trains", name, "--side", side]
+    given = ["--rows", str(rows), "--prepared", f"{folder}/parcels"]
+    told = subprocess.run([*command, *given], check=True, stdout=subprocess.PIPE, text=True)
+    return told.stdout
+
+
 def show(found: dict[str, dict[str, dict[str, float]]]) -> bool:
     """Print a table; return whether a bar was missed."""
-    table = Table("batches", "rows/s", "of one train", "MB", "of one train", "")
+    table = Table("batches", "rows/s", "of the other side", "MB", "of the other side", "")
     missed = False
     for name, some in found.items():
-        one, several = some["one train"], some["trains"]
+        one, several = some.values()
         speed = several["rows/s"] / one["rows/s"]
         memory = several["megabytes"] / one["megabytes"]
         least, most = BARS[name]
@@ -117,14 +156,14 @@ def show(found: dict[str, dict[str, dict[str, float]]]) -> bool:
     return missed
 
 
-def measured(name: str, side: str, rows: int) -> dict[str, float]:
+def measured(name: str, settings: dict[str, int], rows: int) -> dict[str, float]:
     """Run one side in this process."""
     each, batches = (5_000, 100) if name == "small" else (rows // 2, 2)
     span = 2_000 if name == "small" else each
     # of a window of span // 20 there are fifty partners, or one
     keys = {"large": span // 500, "plain": span // 10, "small": 500}[name]
     script = (PLAIN if name == "plain" else SCRIPT).format(range=span // 20)
-    engine = Counting(script, {"train.rows": SIDES[side]})
+    engine = Counting(script, settings)
     random = np.random.default_rng(1)
     inputs = []
     for batch in range(batches):
@@ -160,7 +199,7 @@ def measured(name: str, side: str, rows: int) -> dict[str, float]:
 class Counting(LocalEngine):
     """The engine with its state and answers in files; answers are only counted."""
 
-    def __init__(self, script: str, settings: dict[str, int]) -> None:
+    def __init__(self, script: str, settings: dict[str, Any]) -> None:
         super().__init__(plans_of(script), settings=settings)
         self.rows = 0
         self._folder = tempfile.TemporaryDirectory()
@@ -172,30 +211,6 @@ class Counting(LocalEngine):
         self.rows += sum(result["rows"] for result in outcome.results)
         self._storage.close()
         self._storage = SegmentStorage(self._folder.name, str(self.number + 1), False)
-
-
-class Memory:
-    """Samples the anonymous memory of this process, in MB."""
-
-    def __enter__(self) -> Memory:
-        self.before = self.most = _anonymous()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.01):
-            self.most = max(self.most, _anonymous())
-
-
-def _anonymous() -> float:
-    (found,) = re.findall(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found) / 1024
 
 
 if __name__ == "__main__":

@@ -245,6 +245,14 @@ PICTURES: tuple[Picture, ...] = (
         pulses=tuple(range(0, LAST + 1, 6)),
     ),
     Picture(
+        "past",
+        "[FROM NOW - 8 TO NOW - 3]",
+        "the elements of a stretch of time that ended 3 ago",
+        USUAL,
+        by_time(lambda s: s + 8, lambda s: s + 3),
+        (4, 10, 16),
+    ),
+    Picture(
         "rows_range",
         "[ROWS 3 RANGE 5]",
         "of the last 3 elements, those not older than 5",

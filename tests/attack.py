@@ -28,7 +28,7 @@ from rich.table import Table
 
 from penstock.errors import InternalError, PenstockError
 from penstock.runs.checkpoint import Checkpoint
-from penstock.runs.deliveries import Delivered, book_of, missing
+from penstock.runs.deliveries import Delivered, book_of, deliveries, missing
 from penstock.session.outlets import ways
 from penstock.sinks import SinkRequest, open_sink
 from penstock.spark.engine import own_session
@@ -222,7 +222,7 @@ class Attack:
                             held = sink.held()
                             if held is not None:
                                 told = book.get(way.outlet, Delivered())
-                                missing(way.outlet, held, told, retained)
+                                missing(way.outlet, held, told, deliveries(way.outlet, retained))
                         finally:
                             sink.close()
             finally:

@@ -20,6 +20,7 @@ from rich.progress import Progress
 
 from penstock.runs.failpoints import POINTS
 from tests.crashes import Scenario
+from tests.lane_crashes import Alarms
 from tests.postgres import PostgresServer
 
 WORKER_POINTS = ("run-written", "run-synced", "tasks-done", "merge-before-manifest")
@@ -58,9 +59,16 @@ class Chaos:
         self.counts: Counter[str] = Counter()
         self._scenario: Scenario | None = None
 
-    def scenario(self) -> Scenario:
-        """Return the run that is under way, or begin one."""
+    def scenario(self, alarms: bool | None = None) -> Scenario:
+        """Return the run that is under way, or begin one; one in three has important rows.
+
+        ``alarms``: it must have them, or must not.
+        """
+        if alarms is not None and isinstance(self._scenario, Alarms) != alarms:
+            self.finish()
         if self._scenario is None:
+            if alarms is None:
+                alarms = self.dice.random() < 0.33
             folder = self.root / str(self.counts["runs"])
             settings = {
                 "merge.strategy": self.dice.choice(["greedy", "always"]),
@@ -68,13 +76,17 @@ class Chaos:
             }
             url = None if self.server is None else self.server.new_database()
             rows = self.dice.choice([60, 120])
-            self._scenario = Scenario.make(folder, rows, _SLOW, postgres=url, **settings)
+            if alarms:
+                self._scenario = Alarms.begin(folder, rows, url, **settings)
+            else:
+                self._scenario = Scenario.make(folder, rows, _SLOW, postgres=url, **settings)
             self.counts["runs"] += 1
         return self._scenario
 
     def at_point(self, order: str) -> None:
         """Run with an order to fail."""
-        code, told = self.scenario().run(order)
+        of_lane = order.startswith("lane-")
+        code, told = self.scenario(of_lane or None).run(order)
         self._ended(code, told, order)
 
     def at_random(self) -> None:
@@ -97,6 +109,8 @@ class Chaos:
     def finish(self) -> None:
         """Let the run that is under way end, and check it."""
         if self._scenario is not None:
+            if isinstance(self._scenario, Alarms):
+                self._scenario.pace(100)
             code, told = self._scenario.run()
             self._ended(code, told, "nothing")
             assert self._scenario is None, "a run that is left alone must end"

@@ -1,6 +1,7 @@
 """Hostile configurations: settings and inputs under which no answer may change.
 
-Each one runs the whole golden corpus.  A name says what is hostile about it.
+Each one runs the whole golden corpus.  A name says what is hostile about it; what does not touch
+the same part of the engine is mixed into one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.settings import SCHEDULERS
+
 
 @dataclass(frozen=True)
 class Hostile:
@@ -16,7 +19,8 @@ class Hostile:
 
     ``cuts`` is a number of batches, ``"row"`` for one row per batch, or ``"random"``.  ``shuffle``
     is the slack within which rows are moved before they arrive.  ``alone`` runs each query on its
-    own instead of all in one shared plan.
+    own instead of all in one shared plan.  With a ``turn`` the schedulers take turns: each file has
+    another one.
     """
 
     name: str
@@ -25,34 +29,44 @@ class Hostile:
     settings: dict[str, Any] = field(default_factory=dict)
     shuffle: int = 0
     alone: bool = False
+    turn: int | None = None
 
+
+ONE = {"train.rows": 1, "scheduler.quantum": 1}
+SEVEN = {"train.rows": 7}
+THOUSAND = {"train.rows": 1000, "scheduler.quantum": 3, "stage.memory": 1 << 20}
 
 CONFIGS = (
     Hostile("one batch", cuts=1),
     Hostile("one row per batch", cuts="row"),
-    Hostile("each query alone", alone=True),
-    Hostile("merge always", cuts="row", settings={"merge.strategy": "always"}),
-    Hostile("merge never", cuts=7, settings={"merge.strategy": "never"}),
+    Hostile("two shards, each query alone", shards=2, alone=True),
     Hostile(
-        "merge two at once", cuts="row", settings={"merge.strategy": "maxfanin", "merge.fan_in": 2}
+        "merge always, panes off", cuts="row", settings={"merge.strategy": "always", "panes": False}
     ),
-    Hostile("rules off", settings={"rules": False}),
-    Hostile("panes off", settings={"panes": False}),
+    Hostile(
+        "merge never, one operator for many inputs",
+        cuts=7,
+        settings={"merge.strategy": "never", "join.multiway": "always"},
+    ),
+    Hostile(
+        "merge two at once, joined on arrival",
+        cuts="row",
+        settings={"merge.strategy": "maxfanin", "merge.fan_in": 2, "join.buffer": "output"},
+    ),
+    Hostile(
+        "rules off, blocks of three rows, every pair tested",
+        cuts=2,
+        settings={"rules": False, "block.rows": 3, "join.index": False},
+    ),
     Hostile("four shards, one row per batch", cuts="row", shards=4),
-    Hostile("four shards, each query alone", shards=4, alone=True),
-    Hostile("shuffled within slack", cuts=5, shuffle=4),
     Hostile("shuffled within slack, four shards", cuts="row", shards=4, shuffle=7),
-    Hostile("random cuts", cuts="random"),
-    Hostile("round robin", cuts=4, settings={"scheduler": "roundrobin"}),
-    Hostile("trains of one row", cuts=1, settings={"train.rows": 1}),
-    Hostile("trains of seven rows", cuts=2, shards=3, settings={"train.rows": 7}, shuffle=4),
-    Hostile("blocks of three rows", cuts=2, settings={"block.rows": 3}),
-    Hostile("joined on arrival", cuts="row", settings={"join.buffer": "output"}),
+    Hostile("random cuts, joins in cascades", "random", 2, {"join.multiway": "never"}),
+    Hostile("schedulers, trains and quanta of one row", cuts=1, turn=0, settings=ONE),
+    Hostile("schedulers, trains of seven", cuts=2, shards=3, turn=7, settings=SEVEN, shuffle=4),
+    Hostile("schedulers, quanta of three rows", cuts=1, turn=14, settings=THOUSAND),
+    Hostile("nothing fits into memory", cuts=1, shards=2, settings={"stage.memory": 1}, shuffle=4),
     Hostile("joined on arrival, shuffled", cuts=5, settings={"join.buffer": "output"}, shuffle=4),
-    Hostile("one operator for many inputs", cuts=4, settings={"join.multiway": "always"}),
-    Hostile("joins in cascades", cuts=4, shards=2, settings={"join.multiway": "never"}),
     Hostile("keys shared by three shards", cuts=4, shards=5, settings={"join.split": 3}),
-    Hostile("every pair tested", settings={"join.index": False}),
     Hostile(
         "joins by merging, no memory",
         cuts="row",
@@ -75,9 +89,21 @@ CONFIGS = (
 NEGATIVE = {"lifetime": "negative"}
 CONFIGS += (
     Hostile("negative tuples", settings=NEGATIVE),
-    Hostile("negative tuples, trains", cuts=1, shards=2, settings=NEGATIVE | {"train.rows": 2}),
+    Hostile(
+        "negative tuples, trains, rules off",
+        cuts=1,
+        shards=2,
+        settings=NEGATIVE | {"train.rows": 2, "rules": False},
+    ),
+    Hostile("negative tuples, schedulers", cuts=1, turn=3, settings=NEGATIVE | ONE),
+    Hostile(
+        "negative tuples, nothing fits into memory",
+        cuts=2,
+        shards=3,
+        settings=NEGATIVE | {"stage.memory": 1, "train.rows": 3},
+        shuffle=4,
+    ),
     Hostile("negative tuples, four shards", cuts="row", shards=4, settings=NEGATIVE),
-    Hostile("negative tuples, rules off", cuts=4, settings=NEGATIVE | {"rules": False}),
     Hostile("negative tuples, shuffled", cuts=5, shards=3, shuffle=5, settings=NEGATIVE),
     Hostile(
         "negative tuples, merge always",
@@ -85,6 +111,13 @@ CONFIGS += (
         settings=NEGATIVE | {"merge.strategy": "always", "join.buffer": "output"},
     ),
 )
+
+
+def settings_of(config: Hostile, number: int) -> dict[str, Any]:
+    """Return the settings for the golden file with a number."""
+    if config.turn is None:
+        return config.settings
+    return config.settings | {"scheduler": SCHEDULERS[(number + config.turn) % len(SCHEDULERS)]}
 
 
 def cuts_of(config: Hostile, rows: int, seed: str) -> int | list[int]:

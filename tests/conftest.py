@@ -9,11 +9,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from tests import examples
 from tests.clock import Clock
 
 # The same examples on every run; a run that asks for a number of them gets new ones.
@@ -21,8 +23,20 @@ settings.register_profile("repeatable", derandomize=True)
 if "PENSTOCK_EXAMPLES" not in os.environ:
     settings.load_profile("repeatable")
 
+# The Javas of tests live for seconds, so the second compiler and many collectors cost more than
+# they save: a run of a few batches needs a third less without them.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Who leaves out the long tests also wants fewer random examples."""
+    if "not long" in config.option.markexpr:
+        examples.few()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -52,8 +66,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+@contextmanager
+def small_session(warehouse: str) -> Iterator[SparkSession]:
+    """Start the Spark of tests."""
     from pyspark.sql import SparkSession
 
     from penstock.spark.engine import temporary_settings, unzipped_pyspark
@@ -71,7 +86,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
         "spark.sql.streaming.offsetLog.formatVersion": "2",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.sql.warehouse.dir": warehouse,
         **temporary_settings(),
     }
     builder = SparkSession.builder.master("local[2,4]").appName("penstock-tests")
@@ -82,3 +97,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with small_session(str(tmp_path_factory.mktemp("warehouse"))) as session:
+        yield session

@@ -39,6 +39,8 @@ QUERIES = {
     "ON s.k = r.k AND s.t >= r.t",
     "three": "SELECT s.x, r.x AS z, q.b FROM s [RANGE 5], r [ROWS 4], q [RANGE 5] "
     "WHERE s.x = r.x AND r.x = q.x",
+    "close": "SELECT s.x, r.x AS z FROM s [RANGE 3] JOIN r [RANGE 7] ON s.k = r.k WHERE s.x < 4",
+    "wide": "SELECT s.k, COUNT(*) AS n FROM s [RANGE 9] JOIN r [RANGE 2] ON s.k = r.k GROUP BY s.k",
     "facts": "SELECT s.k, d.x FROM s [RANGE 4] JOIN d ON s.k = d.k",
     "running": "SELECT k, x, SUM(y) OVER (PARTITION BY k ORDER BY t ROWS BETWEEN 2 PRECEDING AND "
     "CURRENT ROW) AS total, LAG(x) OVER (PARTITION BY k ORDER BY t) AS before FROM s",
@@ -119,7 +121,14 @@ class Scenario:
             folder,
             world,
             script,
-            {"batch.rows": 10, "shards": 2, "trigger": "10ms", "train.rows": 4} | settings,
+            {
+                "batch.rows": 10,
+                "shards": 2,
+                "trigger": "10ms",
+                "train.rows": 4,
+                "scheduler": "mergedchain",
+            }
+            | settings,
             postgres,
         )
 

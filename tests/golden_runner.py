@@ -6,6 +6,12 @@ A file holds streams, tables and queries, in this form::
     stream s (k STRING, x DOUBLE, t BIGINT) slack 2
     'a', 2.5, 10
 
+    stream r (p INT, t BIGINT) priority p + 1
+    3, 10
+
+    stream u (k STRING, e BIGINT, t BIGINT) until e
+    'a', 15, 10
+
     table d (k STRING, since BIGINT, until BIGINT) valid since until
     'a', 1, null
 
@@ -42,7 +48,7 @@ import pyarrow as pa
 
 from penstock.algebra import Node, is_stream
 from penstock.catalog import Catalog, StreamDef, TableDef
-from penstock.cql import bind_query
+from penstock.cql import bind_query, bind_scalar
 from penstock.expr.types import parse_type
 from penstock.model import INF, MIN_TIME, Field, Schema
 from penstock.reference import (
@@ -56,7 +62,7 @@ from penstock.reference import (
 from penstock.reference.expressions import canonical
 from penstock.testing import run_local
 from penstock.timing import TimeRules
-from tests.configs import Hostile, cuts_of, shuffled
+from tests.configs import Hostile, cuts_of, settings_of, shuffled
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FOLDER = Path(__file__).parent / "golden"
@@ -103,7 +109,8 @@ class Golden:
 # Reading
 
 _HEADER = re.compile(
-    r"(stream|table)\s+(\w+)\s*\((.*)\)\s*(?:slack\s+(\d+)|valid\s+(\w+)\s+(\w+))?"
+    r"(stream|table)\s+(\w+)\s*\((.*?)\)\s*(?:slack\s+(\d+)|valid\s+(\w+)\s+(\w+))?"
+    r"(?:\s*until\s+(\w+))?(?:\s*priority\s+(.+))?"
 )
 _QUERY = re.compile(r"query\s+(\w+)(?:\s+(intervals|log|stream))?")
 _VALUE = re.compile(r"\s*('(?:[^']|'')*'|[^,]+?)\s*(?:,|$)")
@@ -133,7 +140,7 @@ def _block_end(lines: list[str], at: int) -> int:
 
 
 def _read_rows(golden: Golden, match: re.Match, at: int) -> int:
-    kind, name, columns, slack, since, until = match.groups()
+    kind, name, columns, slack, since, until, ends, priority = match.groups()
     pairs = [column.split() for column in columns.split(",")]
     schema = Schema(tuple(Field(column, parse_type(text)) for column, text in pairs))
     end = _block_end(golden.lines, at)
@@ -141,7 +148,10 @@ def _read_rows(golden: Golden, match: re.Match, at: int) -> int:
     if kind == "stream":
         last = len(schema) - 1
         timing = TimeRules(slack=int(slack or 0))
-        golden.catalog.add(StreamDef(name, schema, "memory", {}, last, timing))
+        ranked = None if priority is None else bind_scalar(priority, schema)[0]
+        own = None if ends is None else schema.names.index(ends)
+        stream = StreamDef(name, schema, "memory", {}, last, timing, ranked, until=own)
+        golden.catalog.add(stream)
         golden.streams[name] = [(row, row[-1]) for row in rows]
     else:
         place = {column: i for i, column in enumerate(schema.names)}
@@ -290,7 +300,7 @@ def run(golden: Golden, config: Hostile) -> dict[str, list[str]]:
             golden.tables,
             cuts=cuts_of(config, total, golden.path.name),
             shards=config.shards,
-            settings=config.settings,
+            settings=settings_of(config, FILES.index(golden.path)),
             slack=slack,
             mode=mode,
         )

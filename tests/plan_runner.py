@@ -15,7 +15,8 @@ A file of ``golden_plans`` holds declarations and queries, and what EXPLAIN says
 
 A file of ``golden_rules`` is named after a rule of the optimizer; its expected lines are the plan
 before and after this rule alone, or ``unchanged``.  ``query name beside other`` plans a query that
-shares what it can with another one of the file.  A block ends at an empty line.
+shares what it can with another one of the file.  ``QUERY name`` stands for one that was declared.
+A block ends at an empty line.
 
 ``python -m tests.plan_runner --rewrite [files]`` fills in the expected lines.
 """
@@ -31,6 +32,7 @@ from pathlib import Path
 
 from penstock import cql
 from penstock.algebra import Node
+from penstock.catalog import Catalog
 from penstock.optimizer import RULES, shared_parts
 from penstock.session import Session
 
@@ -73,7 +75,13 @@ class Golden:
     def bound(self) -> dict[str, Node]:
         """Return the plans of all queries, before any rule."""
         with self.session() as session:
-            return {q.name: cql.bind_query(q.sql, session.catalog) for q in self.queries}
+            return {q.name: _bound(q.sql, session.catalog) for q in self.queries}
+
+
+def _bound(sql: str, catalog: Catalog) -> Node:
+    """Return the plan of a query, or of one that is declared: ``QUERY name``."""
+    declared = re.fullmatch(r"QUERY (\w+)", sql)
+    return catalog.queries[declared[1]].plan if declared else cql.bind_query(sql, catalog)
 
 
 def read(path: Path) -> Golden:

@@ -30,6 +30,7 @@ from penstock.algebra import (
     AsofJoin,
     Join,
     Node,
+    Rank,
     Scan,
     SetOp,
     TableScan,
@@ -48,11 +49,11 @@ from penstock.reference import Inputs, Steps, accept, relation, snapshot_at, str
 from penstock.reference.expressions import canonical
 from penstock.settings import SETTINGS
 from penstock.testing import LocalEngine
-from tests import random_queries, random_queries_2
+from tests import random_queries, random_queries_2, random_queries_3
 from tests.comparison import check_relation, check_stream, same_bag
 from tests.random_queries import Case
 
-GENERATORS = {m.VERSION: m.generate for m in (random_queries, random_queries_2)}
+GENERATORS = {m.VERSION: m.generate for m in (random_queries, random_queries_2, random_queries_3)}
 """By version; none of them may ever change."""
 
 NEWEST = max(GENERATORS)
@@ -202,7 +203,7 @@ def features(plan: Node) -> Iterator[str]:
             case Window(_, spec):
                 parts = [n for n in ("rows", "range", "hop", "slide", "rows_slide", "now", "fixed",
                                      "session", "after", "before", "partition_by", "origin",
-                                     "offset", "bounds")
+                                     "offset", "bounds", "shift", "until")
                          if getattr(spec, n) not in (None, (), False)]  # fmt: skip
                 yield f"window {'+'.join(parts) or 'unbounded'}"
                 if not isinstance(node.input, Scan):
@@ -217,6 +218,8 @@ def features(plan: Node) -> Iterator[str]:
             case Aggregate(aggregates=calls):
                 yield "aggregate" if node.keys else "aggregate of all"
                 yield from (f"aggregate {c.name}" for c in calls)
+            case Rank(calls=calls):
+                yield from (f"rank {c.name}" for c in calls)
             case SetOp(kind, all_):
                 yield f"{kind}{' all' if all_ else ''}"
             case ToStream(kind):

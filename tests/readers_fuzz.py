@@ -33,8 +33,9 @@ from penstock.errors import DataError
 from penstock.expr.types import parse_type
 from penstock.model import Field, Schema
 from penstock.sources.formats import read_slice
-from penstock.sources.positions import ReplayFiles
 from penstock.sources.readers import json_lines, lines
+from penstock.sources.replayed_files import ReplayFiles
+from penstock.sources.side_by_side import SideBySide, Take
 from tests.plain_readers import COLUMNS, TEXT_COLUMNS, read_lines
 
 KINDS = ("csv", "json", "csv", "json", "text", "parquet", "arrow")
@@ -374,7 +375,9 @@ def check_columnar(kind: str, chance: random.Random, folder: Path) -> str:
         if kind == "parquet":
             planned = ReplayFiles(replace(stream, format="replay", options={"path": str(path)}))
             planned.check()
-            read(stream, path, [0, planned.advance(planned.start(), 10**6)[0].ordinal], [0])
+            in_line = SideBySide(planned, 1, None, in_order=True)
+            end, _ = in_line.advance(planned.start(), Take(10**6))
+            read(stream, path, [0, end.ordinal], [0])
         found = read(stream, path, [0, rows], [0]) if rows else ({}, {})
     except DataError as error:
         return _refused(error, path)

@@ -22,10 +22,12 @@ from penstock.algebra import (
     AsofJoin,
     Distinct,
     Filter,
+    GroupTop,
     Join,
     Node,
     Over,
     Project,
+    Rank,
     Scan,
     SetOp,
     SortKey,
@@ -39,9 +41,19 @@ from penstock.algebra import (
     pulses_of,
     with_inputs,
 )
-from penstock.expr.frames import ORDINALS, PICKS, Frame, OverCall
+from penstock.expr.frames import (
+    NUMBERS,
+    ORDINALS,
+    PICKS,
+    SHIFTS,
+    Extent,
+    Frame,
+    OverCall,
+    RankCall,
+)
 from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
 from penstock.model import INF, Field, Schema
+from penstock.settings import SCHEDULERS
 from penstock.windows import Bounds, WindowSpec
 
 LONG, DOUBLE, STRING, BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()
@@ -141,7 +153,7 @@ def stretched(node: Node, factor: int) -> Node:
     match node:
         case Window(below, spec):
             lengths = ("rows", "range", "slide", "fixed", "session", "after", "before", "origin",
-                       "hop", "offset")  # fmt: skip
+                       "hop", "offset", "shift")  # fmt: skip
             given = {name: getattr(spec, name) for name in lengths}
             longer = {n: min(v * factor, INF) for n, v in given.items() if v is not None}
             bounds = spec.bounds
@@ -176,8 +188,10 @@ def hostile_settings() -> st.SearchStrategy:
             "join.method": st.sampled_from(["temporal", "tpmj", "pmj"]),
             "join.memory": st.sampled_from([1, 500, "4k"]),
             "block.rows": st.sampled_from([1, 2, 5]),
-            "scheduler": st.sampled_from(["topological", "roundrobin"]),
+            "scheduler": st.sampled_from(SCHEDULERS),
+            "scheduler.quantum": st.sampled_from([1, 4]),
             "train.rows": st.sampled_from([1, 3, 1000]),
+            "stage.memory": st.sampled_from([1, 500, 1 << 20]),
             "lifetime": st.sampled_from(["direct", "negative"]),
             "rules": st.booleans(),
             "panes": st.booleans(),
@@ -195,13 +209,18 @@ def hostile_settings() -> st.SearchStrategy:
 @st.composite
 def windows(draw, schema: Schema, forms: tuple[str, ...] | None = None) -> WindowSpec:
     """Any window of the semantics over a stream with this schema."""
+    ends = [i for i, f in enumerate(schema) if f.type == LONG]
+    if forms is None and ends and draw(st.integers(0, 15)) == 15:
+        return WindowSpec(until=draw(st.sampled_from(ends)))
     form = draw(st.sampled_from(forms or tuple(FORMS)))
     fields = draw(FORMS[form])
-    if form in ("rows", "rows_slide", "rows_range", "session") and draw(st.booleans()):
+    if form.startswith(("rows", "session")) and draw(st.booleans()):
         positions = st.integers(0, max(0, len(schema) - 2))
         fields["partition_by"] = tuple(sorted(draw(st.sets(positions, min_size=1, max_size=2))))
     if draw(st.integers(0, 5)) == 5:
         fields["origin"] = draw(st.integers(-2, 8))
+    if draw(st.integers(0, 5)) == 5:
+        fields["shift"] = draw(_LENGTH)
     return WindowSpec(**fields)
 
 
@@ -212,6 +231,9 @@ FORMS: dict[str, st.SearchStrategy] = {
     "rows": st.fixed_dictionaries({"rows": _FEW}),
     "rows_slide": st.fixed_dictionaries({"rows": _FEW, "rows_slide": _FEW}),
     "rows_range": st.fixed_dictionaries({"rows": _FEW, "range": _LENGTH}),
+    "rows_range_slide": st.fixed_dictionaries(
+        {"rows": _FEW, "range": _LENGTH | st.just(INF), "slide": _LENGTH}
+    ),
     "range": st.fixed_dictionaries({"range": _LENGTH}),
     "range_slide": st.fixed_dictionaries({"range": _LENGTH, "slide": _LENGTH}),
     "tumbling": _LENGTH.map(lambda n: {"range": n, "slide": n}),
@@ -433,8 +455,8 @@ def asof_joins(draw, below: st.SearchStrategy) -> Node:
     )
 
 
-EXACT = ("count", "count_distinct", "sum", "min", "max")
-INEXACT = ("avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop")
+EXACT = ("count", "count_distinct", "sum", "min", "max", "mode", "min_by", "max_by", "bit_xor")
+INEXACT = ("avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop", "covar_pop", "percentile")
 
 
 @st.composite
@@ -454,13 +476,24 @@ def aggregate_calls(draw, schema: Schema, inexact: bool) -> AggregateCall:
     name = draw(st.sampled_from(EXACT + INEXACT if inexact else EXACT))
     if name == "count" and draw(st.booleans()):
         return AggregateCall("count", None, LONG)
-    kinds = [LONG, DOUBLE]
-    if name in ("count", "count_distinct", "min", "max"):
+    kinds = [LONG, DOUBLE] if name != "bit_xor" else [LONG]
+    if name in ("count", "count_distinct", "min", "max", "mode", "min_by", "max_by"):
         kinds += [STRING, BOOL]
     arg = draw(expressions(schema, draw(st.sampled_from(kinds)), 1))
     if name in ("count", "count_distinct"):
-        return AggregateCall(name, arg, LONG)
-    return AggregateCall(name, arg, DOUBLE if name in INEXACT else arg.type)
+        more = (draw(expressions(schema, STRING, 1)),)
+        many = name == "count_distinct" and draw(st.booleans())
+        return AggregateCall(name, arg, LONG, more if many else ())
+    if name in ("min_by", "max_by"):
+        value = draw(expressions(schema, draw(st.sampled_from(kinds)), 1))
+        return AggregateCall(name, arg, value.type, (value,))
+    once = name in ("sum", "avg", "bit_xor", "percentile") and draw(st.booleans())
+    second: tuple[Expr, ...] = ()
+    if name == "percentile":
+        second = (Literal(draw(st.sampled_from([0.0, 0.3, 0.5, 1.0])), DOUBLE),)
+    elif name == "covar_pop":
+        second = (draw(expressions(schema, LONG, 1)),)
+    return AggregateCall(name, arg, DOUBLE if name in INEXACT else arg.type, second, once)
 
 
 @st.composite
@@ -500,6 +533,72 @@ def top_ks(draw, below: st.SearchStrategy) -> Node:
 
 
 @st.composite
+def grouped(draw, schema: Schema) -> tuple[tuple[Expr, ...], tuple[SortKey, ...]]:
+    """How rows are put into groups, and the order in these."""
+    some = st.lists(st.sampled_from(sorted(set(schema.types), key=str)), max_size=2)
+    partition = tuple(draw(expressions(schema, kind, 1)) for kind in draw(some))
+    order = tuple(
+        SortKey(draw(expressions(schema, kind, 1)), draw(st.booleans()), draw(st.booleans()))
+        for kind in draw(some)
+    )
+    return partition, order
+
+
+@st.composite
+def group_tops(draw, below: st.SearchStrategy) -> Node:
+    node = draw(below)
+    partition, order = draw(grouped(node.schema))
+    names = ("number",) if draw(st.booleans()) else ()
+    by, limit = draw(st.sampled_from(ORDINALS)), draw(st.integers(1, 3))
+    return GroupTop(node, partition, order, by, limit, names)
+
+
+@st.composite
+def extents(draw) -> Extent:
+    """Any extent of window functions over relations."""
+    if draw(st.booleans()):
+        ends = st.sampled_from([None, 0])
+        return Extent("range", draw(ends), draw(ends))
+    start = draw(st.none() | st.integers(-3, 2))
+    least = -3 if start is None else start
+    return Extent("rows", start, draw(st.none() | st.integers(least, 3)))
+
+
+@st.composite
+def rank_calls(draw, schema: Schema) -> RankCall:
+    """Any window function over a relation; its argument is a column or a small expression."""
+    plain = [name for name in EXACT if name != "count_distinct"]
+    exact = [name for name in NUMBERS if name not in ("percent_rank", "cume_dist")]
+    name = draw(st.sampled_from([*plain, *PICKS, *SHIFTS, *exact]))
+    extent = draw(extents())
+    if name in NUMBERS or (name == "count" and draw(st.booleans())):
+        return RankCall(name, (), extent, LONG, draw(st.integers(1, 4)) if name == "ntile" else 1)
+    kind = draw(st.sampled_from([LONG, DOUBLE] if name == "sum" else [LONG, DOUBLE, STRING, BOOL]))
+    arg = draw(expressions(schema, kind, 1))
+    if name in SHIFTS:
+        both = (arg, draw(expressions(schema, kind, 1)))
+        return RankCall(name, both, extent, kind, draw(st.integers(0, 3)))
+    kind = LONG if name == "count" else kind
+    return RankCall(name, (arg,), extent, kind, draw(st.integers(1, 3)))
+
+
+@st.composite
+def ranks(draw, below: st.SearchStrategy) -> Node:
+    """Window functions over each snapshot; some with a bound above them."""
+    node = draw(below)
+    partition, order = draw(grouped(node.schema))
+    calls = tuple(draw(st.lists(rank_calls(node.schema), min_size=1, max_size=3)))
+    made = Rank(node, partition, order, calls, tuple(f"r{i}" for i in range(len(calls))))
+    numbers = [i for i, call in enumerate(calls) if call.name in ORDINALS]
+    if not numbers or draw(st.booleans()):
+        return made
+    at = draw(st.sampled_from(numbers))
+    number = Column(len(node.schema) + at, LONG, f"r{at}")
+    compare = draw(st.sampled_from(["le", "lt", "eq"]))
+    return Filter(made, Call(compare, (number, Literal(draw(st.integers(1, 3)), LONG)), BOOL))
+
+
+@st.composite
 def to_streams(draw, below: st.SearchStrategy) -> Node:
     node = draw(below)
     kind = draw(st.sampled_from(["istream", "dstream", "rstream"]))
@@ -524,8 +623,9 @@ def frames(draw) -> Frame:
 @st.composite
 def over_calls(draw, schema: Schema, partition: tuple, inexact: bool = False) -> OverCall:
     """Any window function; its argument is a column or a small expression."""
-    plain = [name for name in EXACT if name != "count_distinct"]
-    names = [*plain, *PICKS, "lag", *ORDINALS, *(INEXACT if inexact else ())]
+    plain = ("count", "sum", "min", "max")
+    means = [name for name in INEXACT if name not in ("covar_pop", "percentile")]
+    names = [*plain, *PICKS, "lag", *ORDINALS, *(means if inexact else ())]
     name = draw(st.sampled_from(names))
     frame = draw(frames())
     if name in ORDINALS:
@@ -583,6 +683,8 @@ OPERATORS: list[Callable] = [
     unions,
     set_operations,
     top_ks,
+    ranks,
+    group_tops,
     to_streams,
     overs,
     nested_windows,

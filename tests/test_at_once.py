@@ -185,7 +185,7 @@ def test_random_rows_are_answered_as_the_oracle_says_at_every_moment(text: str) 
     rig = rig_of(text, changes, shards=chance.choice((1, 3)), settings=settings)
     read_by = [name for name in ("s", "r") if re.search(rf"(FROM|JOIN) {name}\b", text)]
     now = 0
-    for _ in range(8):
+    for _ in range(6):
         now += chance.randint(0, 4)
         rows = [
             (chance.choice("ab"), chance.randint(0, 2), max(0, now - chance.randint(0, 6)))

@@ -17,6 +17,8 @@ from penstock.cli import app
 
 ROWS = 2000
 
+pytestmark = pytest.mark.xdist_group("test_bench_papers")  # what they look at is made once
+
 
 @pytest.fixture(scope="module")
 def report() -> Report:
@@ -45,6 +47,7 @@ def test_every_variant_gives_every_result_once_and_in_order(report: Report) -> N
     assert {early.results for early in report.early} == {report.expected_pairs}
 
 
+@pytest.mark.long
 def test_the_strategy_follows_the_load(report: Report) -> None:
     strategies = set(report.changing.strategy)
     assert strategies == {"maxfanin", "greedy"}
@@ -53,11 +56,13 @@ def test_the_strategy_follows_the_load(report: Report) -> None:
     assert set(fast) == {"maxfanin"}
 
 
+@pytest.mark.long
 def test_results_sorted_in_files_are_counted(report: Report) -> None:
     assert all(run.result_pages > 0 for run in report.spilled)
     assert all(run.pages_written > 0 for run in report.runs)
 
 
+@pytest.mark.long
 def test_a_bar_that_is_missed_is_said(report: Report) -> None:
     found = next(bar for bar in report.bars() if bar.text.startswith("results of four-way"))
     assert found.met
@@ -65,6 +70,7 @@ def test_a_bar_that_is_missed_is_said(report: Report) -> None:
     assert not found.met
 
 
+@pytest.mark.long
 def test_the_picture_is_drawn_from_the_json(report: Report, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     content = json.loads(json.dumps(report.as_json()))

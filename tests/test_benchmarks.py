@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import against_before, against_flink, harness
+from benchmarks import against_before, against_flink, harness, ranks, shared_joins
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.beyond_memory import Resident
 from benchmarks.harness import TABLE_BEGINS, TABLE_ENDS, Measure
+
+from penstock.model import INF
 
 LINES = {"join": 2, "band": 2, "beyond": 3, "packing": 3}
 """How many lines a benchmark adds to the table, where it is not one."""
@@ -41,6 +43,52 @@ def test_a_benchmark_runs(plain: Any, name: str) -> None:
     assert len(measures) == LINES.get(name, 1)
     assert all(m.ratio >= 0 for m in measures)
     assert all(m.parts for m in measures)
+
+
+def test_shared_joins_run_with_the_same_answers() -> None:
+    """All sides at a size that measures nothing; the largest alone has its own answers only."""
+    found = {side: shared_joins.measured(side, 1200) for side in shared_joins.SIDES}
+    assert found["shared"]["answers"] == found["apart"]["answers"] > 0
+    assert found["largest alone"]["answers"] < found["shared"]["answers"]
+    assert found["shared"]["megabytes"] < found["apart"]["megabytes"]
+    soon = {order: shared_joins.served(order, 1200) for order in shared_joins.ORDERS}
+    assert len({some["answers"] for some in soon.values()}) == 1
+    assert all(0 <= some["first"] <= some["last"] <= some["all"] for some in soon.values())
+    shared_joins.show({side: shared_joins.medians([run]) for side, run in (found | soon).items()})
+
+
+def test_the_benchmark_of_ranks_has_the_right_answers() -> None:
+    """Q18 and Q19 of NEXMark against plain Python, after each bid and at the end."""
+    table = ranks.bids(1500)
+    rows = [tuple(row.values()) for row in table.to_pylist()]
+    groups: dict[int, list[tuple]] = {}
+    shown: set[tuple] = set()
+    newest: dict[tuple, tuple] = {}
+    best: dict[int, set[tuple]] = {}
+    for row in rows:
+        groups.setdefault(row[0], []).append(row)
+        groups[row[0]].sort(key=lambda r: (-r[2], *r))
+        best[row[0]] = {(*r, i) for i, r in enumerate(groups[row[0]][:10], 1)}
+        shown |= best[row[0]]
+        newest[row[:2]] = row
+    at_end: dict[str, set[tuple]] = {}
+    ever: dict[str, set[tuple]] = {}
+    for name, query in ranks.QUERIES.items():
+        parts = [part.to_pydict() for part in ranks.run(query, table, 400)]
+        found = [row for part in parts for row in zip(*part.values(), strict=True)]
+        at_end[name] = {row[:-2] for row in found if row[-1] == INF}
+        ever[name] = {row[:-2] for row in found}
+    assert at_end["q18"] == set(newest.values())
+    assert at_end["q19"] == set().union(*best.values())
+    assert at_end["q19, no number"] == {row[:-1] for row in at_end["q19"]}
+    assert ever["q19"] == shown
+    assert ever["q19, no number"] == {row[:-1] for row in shown}
+
+
+def test_the_benchmark_of_conjuncts_runs_without_spark() -> None:
+    measures = BENCHMARKS["eddies"].run(None, 800, 0)  # type: ignore[arg-type]
+    assert [m.bar for m in measures] == [1.15, None, None, None, 0.97, 0.97]
+    assert all(m.ratio > 0 and m.parts["rows"] > 0 for m in measures)
 
 
 def test_without_flink_it_is_said_how_to_get_it(

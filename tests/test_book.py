@@ -13,6 +13,7 @@ from penstock.cql import bind_query
 from penstock.errors import StateError
 from penstock.physical.book import BookedQuery, Moment, QueryBook
 from penstock.settings import Settings
+from penstock.testing import Rig
 
 STREAM = "CREATE STREAM s (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t"
 TEXT = "SELECT k, COUNT(*) AS n FROM s [ROWS 3] WHERE x > 1 GROUP BY k"
@@ -145,3 +146,26 @@ def test_explain_of_a_later_query_shows_what_runs(spark: Any) -> None:
         assert later.explain() == created == announced.replace("the query", "b")
         count = len(session.pipeline.plan().nodes)
         assert f"2 queries, {count} operators in the whole plan" in announced
+
+
+@pytest.mark.parametrize("rules", [True, False])
+@pytest.mark.parametrize("kind", ["LEFT", "ANTI", ""])
+def test_negative_tuples_of_a_query_do_not_depend_on_the_others(kind: str, rules: bool) -> None:
+    streams = "".join(
+        f"CREATE STREAM {name} (k STRING, x INT, t BIGINT) USING memory TIMESTAMP BY t;"
+        for name in "ab"
+    )
+    join = f"SELECT a.k FROM a [RANGE 3] a {kind} JOIN b [RANGE 6] b ON a.k = b.k"
+    other = "SELECT k FROM b [RANGE 6]"
+    for first, second, dropped in ((join, other, "p"), (other, join, "q"), (join, other, "q")):
+        rig = Rig(
+            f"{streams} CREATE QUERY p AS {first}; CREATE QUERY q AS {second};",
+            settings={"lifetime": "negative", "rules": rules, "join.windows": "apart"},
+        )
+        rig.feed({"a": [("u", 1, 1)], "b": [("u", 1, 2)]})
+        rig.sql(f"DROP QUERY {dropped}")
+        rig.feed("b", [("u", 1, 4)])
+        rig.sql(f"CREATE QUERY r AS {join}; CREATE QUERY s AS {other}")
+        rig.feed({"a": [("u", 1, 5)], "b": [("u", 2, 6)]})
+        rig.end()
+        rig.assert_oracle()

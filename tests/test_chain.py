@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.bench import chain, chain_picture
+from penstock.bench import chain, chain_engine, chain_picture
+from penstock.physical.efforts import Experience, measured_after
 from penstock.schedule.chart import Segment, chart, segments
 
 PAGE = Path(__file__).parent.parent / "docs" / "papers.md"
@@ -66,7 +68,7 @@ def test_a_bar_that_is_missed_is_seen(report: chain.Report) -> None:
 
 
 def test_the_page_has_these_numbers(report: chain.Report) -> None:
-    chapter = PAGE.read_text().partition("## Scheduling of shared plans")[2]
+    chapter = PAGE.read_text().partition("## Scheduling of shared plans")[2].partition("\n### ")[0]
     for policy in report.curves:
         (line,) = re.findall(rf"^\| {re.escape(policy)} \|(.*)\|$", chapter, re.MULTILINE)
         *values, area = (float(cell.replace(",", "")) for cell in line.split("|"))
@@ -75,6 +77,34 @@ def test_the_page_has_these_numbers(report: chain.Report) -> None:
 
 
 def test_the_picture_is_drawn(report: chain.Report, tmp_path: Path) -> None:
-    content = json.loads(json.dumps(report.as_json()))
+    engine = chain_engine.measure(trains=20, repeats=1)
+    content = json.loads(json.dumps(report.as_json() | {"engine": engine.as_json()}))
     chain_picture.draw(content, tmp_path / "chain.png")
     assert (tmp_path / "chain.png").stat().st_size > 20_000
+
+
+def engine_by_turns(trains: int) -> chain_engine.Report:
+    """The engine's curves where every turn takes as long and policies know it."""
+    rows, curves = chain_engine.rows_of(trains), {}
+    for name, (policy, shared, bound) in chain_engine.POLICIES.items():
+        whole = chain_engine.plan_of(shared)
+        _, done = chain_engine.run(whole, rows, {}, Experience())
+        alike = {digest: replace(effort, seconds=1.0) for digest, effort in done.items()}
+        settings = {"scheduler": policy, "scheduler.bound": bound}
+        known = Experience(measured_after({}, alike))
+        curve, _ = chain_engine.run(whole, rows, settings, known)
+        curves[name] = [(float(turn), held) for turn, (_, held) in enumerate(curve)]
+    return chain_engine.Report(curves)
+
+
+def test_the_engine_orders_its_work_as_computed(report: chain.Report) -> None:
+    found = engine_by_turns(trains=100)
+    for name in report.curves:
+        share = found.area(name) / found.area("FIFO")
+        assert share == pytest.approx(report.area(name) / report.area("FIFO"), abs=0.06), name
+    assert all(bar.met for bar in found.bars())
+    first = [found.curves[name][0][1] for name in ("FIFO", "Chain, unshared")]
+    assert first[1] == 2 * first[0] > 0
+    assert all(curve[-1][1] == 0 for curve in found.curves.values())
+    worse = chain_engine.Report(found.curves | {"merged Chain": found.curves["greedy"]})
+    assert [bar.met for bar in worse.bars()].count(False) == 2

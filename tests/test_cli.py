@@ -180,7 +180,7 @@ def test_the_shell_shows_answers_and_goes_on_after_mistakes(tmp_path: Path) -> N
             assert shell._command("\\watch nothing") is False
             assert shell._command("\\q") is True
             words = shell._completer().words
-            assert {"SELECT", "s", "x", "UPPER"} <= set(words)
+            assert {"SELECT", "PRIORITY", "_priority", "s", "x", "UPPER"} <= set(words)
 
         text = printed(play)
     assert "memory" in text

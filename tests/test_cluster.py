@@ -25,6 +25,7 @@ from penstock.settings import Settings
 from penstock.sinks import read_committed
 from penstock.spark.engine import own_settings
 from tests.comparison import check_answer
+from tests.conftest import SHORT_LIVED
 from tests.world import World, make_world
 
 PATIENCE = 280
@@ -55,7 +56,7 @@ class Cluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",  # the web pages of master and workers listen here too
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
+            "SPARK_DAEMON_JAVA_OPTS": f"-Dspark.master.rest.enabled=false {SHORT_LIVED}",
             "SPARK_WORKER_DIR": str(self.folder / name),
             "SPARK_LOCAL_DIRS": str(self.folder / name),
         }

@@ -22,6 +22,7 @@ from penstock.session import Session
 from penstock.sinks import read_committed
 from penstock.spark.failures import root_cause
 from tests.crashes import Scenario
+from tests.lane_crashes import Alarms
 
 
 @pytest.fixture(autouse=True)
@@ -293,7 +294,8 @@ def test_a_run_that_fails_at_every_point_ends_right(spark: Any, tmp_path: Path) 
     with pytest.raises(StateError, match=r"the disk of the sink of \w+ is full"):
         attempts.run("sink-before=nospace")
     attempts.end()
-    assert {*DRIVER_POINTS, *DEATHS, "query-dropped"} == set(failpoints.POINTS)
+    of_batches = {point for point in failpoints.POINTS if not point.startswith("lane-")}
+    assert {*DRIVER_POINTS, *DEATHS, "query-dropped"} == of_batches
 
 
 @pytest.mark.spark
@@ -431,22 +433,24 @@ def test_rows_that_spark_parses_are_compared_too(spark: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("lifetime", "points"),
     [
-        ("direct", ["tasks-done=crash@2", "manifest-temp=kill@2", "sink-before=kill@4"]),
         (
             "direct",
             [
+                "tasks-done=crash@2",
+                "manifest-temp=kill@2",
+                "sink-before=kill@4",
                 "run-written=crash@3",
                 "manifest-renamed=kill",
                 "sink-transaction=kill@3",
                 "before-return=kill@2",
             ],
         ),
-        ("negative", ["run-written=crash@3", "manifest-temp=kill@2", "before-return=kill@2"]),
+        ("negative", ["run-written=crash@3", "manifest-temp=kill@2"]),
     ],
-    ids=["before", "after", "negative"],
+    ids=["direct", "negative"],
 )
 def test_a_killed_process_goes_on_exactly(tmp_path: Path, lifetime: str, points: list[str]) -> None:
-    scenario = Scenario.make(tmp_path, 60, lifetime=lifetime)
+    scenario = Scenario.make(tmp_path, 60, lifetime=lifetime, **CRASHING)
     reached = -1
     for fail in points:
         code, told = scenario.run(fail)
@@ -456,3 +460,31 @@ def test_a_killed_process_goes_on_exactly(tmp_path: Path, lifetime: str, points:
     code, told = scenario.run()
     assert code == 0, told
     scenario.check()
+
+
+LANE_POINTS = [
+    "lane-handed-over=kill@3",
+    "lane-answered=kill",
+    "lane-journal-before=kill@2",
+    "lane-journal-torn=kill@2",
+    "lane-journal-after=kill@2",
+    "lane-deliver-before=kill@2",
+    "lane-deliver-after=kill@2",
+]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1500)
+def test_a_process_killed_in_the_lane_goes_on_exactly(tmp_path: Path) -> None:
+    assert {order.partition("=")[0] for order in LANE_POINTS} == {
+        point for point in failpoints.POINTS if point.startswith("lane-")
+    }
+    alarms = Alarms.begin(tmp_path)
+    for fail in LANE_POINTS:
+        code, told = alarms.run(fail)
+        assert code == -9, (fail, told)
+    alarms.pace(1000)
+    code, told = alarms.run()
+    assert code == 0, told
+    alarms.check()
+    assert alarms.turns() > 0

@@ -21,8 +21,9 @@ from penstock.expr.nodes import Column, Expr, Literal
 from penstock.expr.types import BIGINT, DOUBLE, INT, STRING
 from penstock.physical.predicates import sharpened
 from penstock.reference.expressions import evaluate as in_python
+from tests.examples import examples
 
-FAST = settings(max_examples=20, deadline=None)
+FAST = settings(max_examples=examples(20), deadline=None)
 NUMBERS = st.none() | st.floats() | st.sampled_from([0.0, -0.0, 1.5, 3.0, -4.0, 1e-200, 1e200])
 TEXTS = st.none() | st.text("abé日😀", max_size=9) | st.text(max_size=5)
 

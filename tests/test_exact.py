@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from penstock.errors import DataError
 from penstock.kernels import exact
 from penstock.kernels.exact import Digits
+from tests.examples import examples
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 mixed = st.lists(
@@ -44,7 +45,7 @@ def nearest(number: Fraction) -> float:
         return math.inf if number > 0 else -math.inf
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(mixed)
 def test_a_sum_is_the_nearest_double(numbers: list[float]) -> None:
     digits = summed(exact.split_doubles(np.array(numbers)))
@@ -57,7 +58,7 @@ def test_a_sum_is_the_nearest_double(numbers: list[float]) -> None:
     assert exact.to_double(normal, 1)[0] == nearest(true)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.dictionaries(st.integers(-3, 4), st.integers(-(2**61), 2**61), min_size=1, max_size=6))
 def test_any_digits_are_rounded_once(drawn: dict[int, int]) -> None:
     digits = {b: np.array([d, -d]) for b, d in drawn.items()}
@@ -78,7 +79,7 @@ def test_ties(low: int, bits: int, far: int) -> None:
         assert exact.to_double(digits, 1)[0] == float(true)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(mixed)
 def test_variances(numbers: list[float]) -> None:
     values, count = np.array(numbers), np.array([len(numbers)])
@@ -122,7 +123,7 @@ def test_what_is_not_finite_is_counted() -> None:
         assert got == want or (math.isnan(got) and math.isnan(want))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
 def test_sums_of_integers(numbers: list[int]) -> None:
     digits = summed(exact.split_integers(np.array(numbers, np.int64)))
@@ -138,7 +139,7 @@ def test_sums_of_integers(numbers: list[int]) -> None:
         assert exact.to_double(some, 1)[0] == float(true)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.lists(st.one_of(mixed, st.just([])), min_size=1, max_size=6))
 def test_packing(groups: list[list[float]]) -> None:
     digits: Digits = {}
@@ -176,3 +177,11 @@ def test_ten_million_values_do_not_drift() -> None:
             alive = values[max(0, first + batch - window) : first + batch]
             assert exact.to_double(state, 1)[0] == math.fsum(alive.tolist())
     assert state == {}
+
+
+def test_near_and_far_powers_of_two_in_one_column() -> None:
+    """The sum of one group may need another way to be scaled than that of its neighbour."""
+    for powers in ([0, 1500], [1500, 0], [0, -1500], [-900, 900], [-901, 901, 3], [1020, -1070]):
+        found = exact.scale(np.full(len(powers), 3.0), np.array(powers, np.int64))
+        expected = [math.inf if power > 1022 else math.ldexp(3.0, power) for power in powers]
+        assert found.tolist() == expected

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.physical.parcels import BEAT, REPORT_STAGE, ROWS, Parcel
-from penstock.spark.exchange import AWAY, LEAST_BYTES, receive, send, share_states, states_of
+from penstock.physical.shared_files import AWAY, LEAST_BYTES, receive, send, share_states, states_of
 
 LARGE = bytes(range(256)) * (LEAST_BYTES // 256 + 1)
 
@@ -30,6 +30,7 @@ def test_what_is_sent_is_received(tmp_path: Path) -> None:
         (p.shard, p.channel, p.kind, bytes(p.blob)) for p in sent
     ]
     assert all(memoryview(p.blob).readonly for p in back)
+    assert [p.mapped for p in back] == [True, False, True]
     file.unlink()
     assert bytes(back[0].blob) == LARGE + b"odd"  # what is mapped outlives its name
 

@@ -15,14 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import DataError, InternalError, NotSupportedError, QueryError
+from penstock.errors import DataError, InternalError, QueryError
+from penstock.expr.aggregates import is_aggregate, resolve_aggregate
 from penstock.expr.arrow import cannot_fail, evaluate, evaluate_mask
 from penstock.expr.functions import (
     FUNCTIONS,
     coerce,
     document,
-    is_aggregate,
-    resolve_aggregate,
     resolve_call,
     resolve_case,
     resolve_cast,
@@ -46,6 +45,7 @@ from penstock.expr.types import (
     type_name,
 )
 from penstock.model import TIMESTAMP
+from tests.examples import examples
 
 NAN, INFINITY = math.nan, math.inf
 HOUR, DAY = 3_600_000_000, 86_400_000_000
@@ -208,7 +208,7 @@ EXACT = {
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_integer_arithmetic_is_exact_or_refused(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(EXACT)))
     left = data.draw(st.sampled_from(sorted(INTEGERS, key=str)))
@@ -226,7 +226,7 @@ def test_integer_arithmetic_is_exact_or_refused(data: st.DataObject) -> None:
 
 
 @given(st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_floating_arithmetic_is_that_of_python(pairs: list[tuple[float, float]]) -> None:
     a, b = pa.array([p[0] for p in pairs]), pa.array([p[1] for p in pairs])
     assert apply("add", a, b) == values(pa.array([x + y for x, y in pairs]))
@@ -261,7 +261,7 @@ def test_signs_and_extremes_of_integers() -> None:
 
 
 @given(FINITE | st.integers(-(10**7), 10**7).map(lambda n: n / 1000), st.integers(-6, 17))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_round_is_half_away_from_zero_as_written(value: float, digits: int) -> None:
     scale = Fraction(10) ** digits
     whole = math.floor(abs(Fraction(repr(value))) * scale + Fraction(1, 2))
@@ -371,7 +371,7 @@ VALUES = st.one_of(
 
 
 @given(VALUES, st.sampled_from(sorted(ORDER)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_comparison(pair: tuple[Any, Any], name: str) -> None:
     a, b = pair
     type_ = next((_OF_VALUE[type(v)] for v in pair if v is not None), INT)
@@ -502,7 +502,7 @@ def substring(text: str, position: int, length: int) -> str:
 @given(
     st.lists(st.none() | TEXT, min_size=1, max_size=6), st.integers(-8, 8), st.integers(-2, 8), TEXT
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_text_functions(texts: list[str | None], n: int, length: int, part: str) -> None:
     s = pa.array(texts, STRING)
 
@@ -578,7 +578,7 @@ def like(text: str, pattern: str) -> bool:
         st.sampled_from(["a", "B", "é", "%", "_", "\\%", "\\_", "\\\\", ".", "*", "\n"]), max_size=5
     ),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_like(texts: list[str], pieces: list[str]) -> None:
     pattern = "".join(pieces)
     s = pa.array(texts)
@@ -612,7 +612,7 @@ MOMENTS = [
 
 
 @given(st.lists(st.datetimes() | st.sampled_from(MOMENTS), min_size=1, max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_calendar_fields(moments: list[dt.datetime]) -> None:
     t = pa.array(moments, TIMESTAMP)
     d = pa.array([m.date() for m in moments], DATE)
@@ -806,7 +806,7 @@ def test_unknown_names_get_a_suggestion() -> None:
     with pytest.raises(QueryError, match="no function 'uper'; did you mean 'upper'"):
         resolve_call("uper", [lit("a")])
     with pytest.raises(QueryError, match="did you mean 'stddev"):
-        resolve_aggregate("stdev", lit(1.0))
+        resolve_aggregate("stdev", [lit(1.0)])
     with pytest.raises(QueryError, match="1 argument, got"):
         resolve_call("abs", [])
     with pytest.raises(QueryError, match="1 to 2 arguments"):
@@ -824,26 +824,35 @@ def test_aggregates_are_typed() -> None:
         pa.array([True]),
         pa.array([0], TIMESTAMP),
     )
-    assert resolve_aggregate("COUNT", None) == AggregateCall("count", None, BIGINT)
-    assert resolve_aggregate("count", lit(1)) == AggregateCall("count", None, BIGINT)
-    assert resolve_aggregate("count", s) == AggregateCall("count", s, BIGINT)
-    assert resolve_aggregate("count", s, True) == AggregateCall("count_distinct", s, BIGINT)
-    assert resolve_aggregate("sum", i) == AggregateCall("sum", Cast(i, BIGINT), BIGINT)
-    assert resolve_aggregate("sum", f) == AggregateCall("sum", Cast(f, DOUBLE), DOUBLE)
-    assert resolve_aggregate("mean", i) == AggregateCall("avg", Cast(i, DOUBLE), DOUBLE)
-    assert resolve_aggregate("variance", f).name == "var_samp"
-    assert resolve_aggregate("stddev", f).name == "stddev_samp"
-    assert resolve_aggregate("max", s) == AggregateCall("max", s, STRING)
-    assert resolve_aggregate("min", t, True) == AggregateCall("min", t, TIMESTAMP)
-    counted = resolve_aggregate("count_if", b)
+    assert resolve_aggregate("COUNT", []) == AggregateCall("count", None, BIGINT)
+    assert resolve_aggregate("count", [lit(1)]) == AggregateCall("count", None, BIGINT)
+    assert resolve_aggregate("count", [s]) == AggregateCall("count", s, BIGINT)
+    assert resolve_aggregate("count", [s], True) == AggregateCall("count_distinct", s, BIGINT)
+    assert resolve_aggregate("sum", [i]) == AggregateCall("sum", Cast(i, BIGINT), BIGINT)
+    assert resolve_aggregate("sum", [f]) == AggregateCall("sum", Cast(f, DOUBLE), DOUBLE)
+    assert resolve_aggregate("mean", [i]) == AggregateCall("avg", Cast(i, DOUBLE), DOUBLE)
+    assert resolve_aggregate("variance", [f]).name == "var_samp"
+    assert resolve_aggregate("stddev", [f]).name == "stddev_samp"
+    assert resolve_aggregate("max", [s]) == AggregateCall("max", s, STRING)
+    assert resolve_aggregate("min", [t], True) == AggregateCall("min", t, TIMESTAMP)
+    counted = resolve_aggregate("count_if", [b])
     assert counted.name == "count"
     assert counted.arg is not None
     assert run(counted.arg, *[pa.array([None, 1])] * 3, pa.array([True, False])) == [1, None]
-    for name, arg in (("sum", s), ("avg", b), ("max", b), ("sum", None), ("sum", t)):
+    for name, arg in (("sum", s), ("avg", b), ("bit_or", f), ("every", i), ("sum", t)):
         with pytest.raises(QueryError, match="must get"):
-            resolve_aggregate(name, arg)
-    with pytest.raises(NotSupportedError, match="sub-query"):
-        resolve_aggregate("sum", i, True)
+            resolve_aggregate(name, [arg])
+    with pytest.raises(QueryError, match="must get an argument"):
+        resolve_aggregate("sum", [])
+    with pytest.raises(QueryError, match=r"CORR must have two arguments, corr\(x, y\), got 1"):
+        resolve_aggregate("corr", [i])
+    with pytest.raises(QueryError, match="a number from 0 to 1 as p, got 2"):
+        resolve_aggregate("percentile", [i, lit(2)])
+    once = AggregateCall("sum", Cast(i, BIGINT), BIGINT, distinct=True)
+    assert resolve_aggregate("sum", [i], True) == once
+    assert resolve_aggregate("every", [b]) == AggregateCall("min", b, BOOLEAN)
+    assert resolve_aggregate("max_by", [s, t]) == AggregateCall("max_by", t, STRING, (s,))
+    assert resolve_aggregate("count", [s, t], True).args == (s, t)
     assert is_aggregate("Avg")
     assert not is_aggregate("upper")
 
@@ -883,6 +892,42 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("add", "subtract", "multiply", "divide", "mod", "power", "atan2"), (7, 2.5)),
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe"), (7, 2.5)),
     **dict.fromkeys(("coalesce", "nullif", "greatest", "least"), (7, 2.5)),
+    **dict.fromkeys(("pmod", "hypot", "nanvl", "log_base"), (7, 2.5)),
+    **{f"try_{name}": (7, 2.5) for name in ("add", "subtract", "multiply", "divide", "mod")},
+    "width_bucket": (2.5, 0, 10, 5),
+    **dict.fromkeys(("bit_and_of", "bit_or_of", "bit_xor_of", "bit_get"), (6, 3)),
+    **dict.fromkeys(("shiftleft", "shiftright", "shiftrightunsigned"), (6, 2)),
+    **dict.fromkeys(("bit_not", "bit_count", "hex", "bin", "factorial", "char"), (6,)),
+    **dict.fromkeys(("bitmap_bit_position", "bitmap_bucket_number"), (6,)),
+    "conv": ("ff", 16, 10),
+    **dict.fromkeys(("ascii", "octet_length", "bit_length", "soundex", "mask", "quote"), ("aé",)),
+    **dict.fromkeys(("md5", "sha1", "crc32", "base64", "to_base32", "luhn_check"), ("aé",)),
+    **dict.fromkeys(("url_encode", "url_decode", "try_url_decode"), ("aé",)),
+    **dict.fromkeys(("find_in_set", "jaro_winkler_similarity", "trim", "ltrim"), ("a", "b,a")),
+    **dict.fromkeys(("hash", "xxhash64"), (7, "aé")),
+    "locate": ("é", "aéb", 1),
+    "overlay": ("aéb", "xy", 2, 1),
+    "translate": ("aéb", "é", "x"),
+    "substring_index": ("aéb", "é", 1),
+    "elt": (2, "a", "é"),
+    "sha2": ("aé", 256),
+    "format_number": (1234.5, 2),
+    **dict.fromkeys(("regexp_substr", "regexp_count", "regexp_instr"), ("aéb", "é")),
+    "regexp_extract": ("aéb", "(é)", 1),
+    "regexp_replace": ("aéb", "é", "x"),
+    **dict.fromkeys(("parse_url", "try_parse_url"), ("http://h.com/p", "HOST")),
+    "try_cast": ("12", "INT"),
+    "add_months": (D, 3),
+    "months_between": (T, D),
+    "next_day": (D, "MO"),
+    "trunc": (D, "year"),
+    "make_date": (2024, 2, 29),
+    **dict.fromkeys(("make_timestamp", "try_make_timestamp"), (2024, 2, 29, 1, 2, 3.5)),
+    "timestampadd": ("DAY", 3, T),
+    "timestampdiff": ("DAY", T, D),
+    **dict.fromkeys(("dayname", "monthname", "yearofweek"), (T,)),
+    "date_format": (T, "yyyy"),
+    **dict.fromkeys(("parse_timestamp", "try_parse_timestamp"), ("2024", "yyyy")),
 }
 
 
@@ -900,7 +945,7 @@ def test_columns_and_constants_may_be_mixed(name: str) -> None:
     nulls = [Literal(None, e.type) if i == 0 else e for i, e in enumerate(sample)]
     missing = run(resolve_call(name, nulls), *arrays)
     never_null = ("eq_null_safe", "is_null", "is_not_null", "is_nan", "and", "or")
-    if name not in (*never_null, "coalesce", "greatest", "least"):
+    if name not in (*never_null, "coalesce", "greatest", "least", "hash", "xxhash64"):
         assert missing == [None, None]
 
 

@@ -40,6 +40,7 @@ from penstock.sources.formats import (
     source_format,
 )
 from penstock.sources.readers.base import to_json
+from penstock.sources.readers.conversion import plain
 from penstock.sources.replay import ReplayFormat
 from penstock.spark.descriptor_source import DescriptorSource
 
@@ -241,3 +242,28 @@ def test_nobody_else_tells_formats_apart_by_their_names() -> None:
                 assert not own & told, f"{path}:{node.lineno}"
                 attributes = {a.attr for a in ast.walk(node) if isinstance(a, ast.Attribute)}
                 assert "format" not in attributes, f"{path}:{node.lineno}"
+
+
+INTEGERS = [
+    kind() for kind in (pa.int8, pa.uint8, pa.int16, pa.int32, pa.uint32, pa.int64, pa.uint64)
+]
+
+
+@pytest.mark.parametrize("given", INTEGERS, ids=str)
+def test_integers_that_do_not_fit_are_bad_and_the_others_keep_their_value(
+    given: pa.DataType,
+) -> None:
+    bits = given.bit_width - pa.types.is_signed_integer(given)
+    edges = {e + d for n in (7, 8, 15, 31, 32, 63, 64) for e in (-(2**n), 2**n) for d in (-1, 0, 1)}
+    least = -(2**bits) if pa.types.is_signed_integer(given) else 0
+    values = [None, 0, *sorted(v for v in edges if least <= v < 2**bits)]
+    for wanted in INTEGERS:
+        found = plain(pa.array(values, given), wanted)
+        assert found is not None
+        signed = pa.types.is_signed_integer(wanted)
+        most = 2 ** (wanted.bit_width - signed)
+        fits = [v is None or (-most if signed else 0) <= v < most for v in values]
+        assert found[1].tolist() == [not fit for fit in fits]
+        assert found[0].type == wanted
+        expected = [v if fit else None for v, fit in zip(values, fits, strict=True)]
+        assert found[0].to_pylist() == expected

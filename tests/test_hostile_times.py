@@ -16,6 +16,7 @@ from penstock.sources.formats import read_slice
 from penstock.testing import Rig
 from penstock.windows import LONGEST
 from tests.comparison import same_bag
+from tests.examples import examples
 from tests.strategies import LONG, STRING, Data
 from tests.test_onetime import CATALOG, Keeper, bag_of
 from tests.test_oracle import truth
@@ -64,7 +65,7 @@ bodies = st.sampled_from(
 rows = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(TIMES)), min_size=1, max_size=8)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     window=windows,
     body=bodies,
@@ -86,7 +87,7 @@ def test_every_window_against_the_oracle(window, body, rows, ordered, slack, lif
     rig.assert_oracle()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     window=st.sampled_from(
         ["1 SLIDE 1", "7 SLIDE 1", "7 SLIDE 3", "1 SLIDE 7", f"{LONGEST} SLIDE {2**60}",
@@ -135,7 +136,7 @@ def test_a_row_is_shown_in_so_many_windows_only(rules):
     counted.assert_oracle()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(long=st.sampled_from(LENGTHS[3:]), slide=st.sampled_from(LENGTHS[3:]), rows=rows)
 def test_snapshots_at_pulses_against_the_oracle(long, slide, rows):
     rig = Rig(
@@ -147,7 +148,7 @@ def test_snapshots_at_pulses_against_the_oracle(long, slide, rows):
     rig.assert_oracle()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(length=length, rows=rows)
 def test_frames_by_range_against_the_oracle(length, rows):
     rig = Rig(
@@ -180,7 +181,7 @@ def test_the_end_of_time_is_no_time(tmp_path):
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     keep=st.sampled_from([0, *LENGTHS, INF]),
     window=windows,
@@ -191,7 +192,11 @@ def test_what_is_kept_against_the_oracle(keep, window, rows, final):
     node = cql.bind_query(f"SELECT * FROM r [{window}]", CATALOG)
     given = [((k, 1, t), t) for k, t in sorted(rows, key=lambda row: row[1])]
     data = Data({"r": given}, {})
-    engine = Keeper({"kept": node}, data, keep, 2)
+    try:
+        engine = Keeper({"kept": node}, data, keep, 2)
+    except NotSupportedError:
+        assert window.startswith("HOP"), window  # it shows its bounds, and they are too many
+        return
     for element in given:
         engine.batch({"r": [element[0]]})
     if final:

@@ -253,7 +253,7 @@ def test_answers_are_those_of_the_oracle(kind: str, tmp_path: Path) -> None:
     assert (seen["side 1"] > 0) == either, seen
 
 
-@pytest.mark.parametrize("kind", ["inner", "left", "anti"])
+@pytest.mark.parametrize("kind", ["inner", "left", pytest.param("anti", marks=pytest.mark.long)])
 def test_at_the_very_instants_of_the_switches(kind: str, tmp_path: Path) -> None:
     """Rows of one key at every instant, split, ended and split again at some of them."""
     for left in ("[RANGE 3]", "[RANGE 8 SLIDE 3]", "[FIXED 7]"):

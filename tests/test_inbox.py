@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
+from penstock.operators import inbox as module
 from penstock.operators.base import Operator
 from penstock.operators.inbox import Heartbeats, Inbox, Slice
 from penstock.runs.state import MemoryStorage, State
@@ -62,6 +64,23 @@ def test_a_slice_holds_what_happens_below_until_and_the_rest_waits_from_batch_to
     second = inbox.take(INF)
     assert (second.since, starts(second)) == (5, [7])
     assert second.ends[0].holder.tolist() == [9]
+
+
+def test_what_waits_is_written_in_runs_of_some_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RUN_ROWS", 3)
+    state = State(MemoryStorage())
+    inbox = Inbox(state, [TYPES], whole=True)
+    for some in ((8, 7), (6,), (5, 4, 3, 2), (1,)):
+        inbox.put_rows(0, rows(*some))
+        inbox.put_rows(0, replace(rows(*some, end=9, holder=some[0]), minus=True))
+    inbox = again(inbox, state, whole=True)
+    assert [len(run) for run in state.runs("waiting.0")] == [3, 4, 1]
+    assert [len(run) for run in state.runs("minus.0")] == [3, 4, 1]
+    found = inbox.take(INF)
+    assert starts(found) == [8, 7, 6, 5, 4, 3, 2, 1]
+    deaths = found.deaths(0)
+    assert deaths is not None
+    assert sorted(deaths.died().start.tolist()) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_the_slowest_port_says_how_far_an_operator_is():

@@ -29,6 +29,7 @@ from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
 from penstock.settings import Settings
+from tests.examples import examples
 
 STREAMS = """
 CREATE STREAM a (ts BIGINT, k BIGINT, x DOUBLE) TIMESTAMP BY ts USING memory;
@@ -106,7 +107,7 @@ rows_of_a_turn = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.tuples(rows_of_a_turn, st.integers(1, 8)), max_size=10),
     st.sampled_from(["greedy", "always", "never"]),

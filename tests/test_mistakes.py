@@ -208,12 +208,20 @@ def test_rows_after_the_end(session: Session) -> None:
 
 SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"shard": 2}, "there is no setting 'shard'; did you mean 'shards'? known: batch.bytes"),
-    ({"shards": "two"}, "the setting 'shards' must be of kind int, got 'two'; its default is 0"),
+    ({"shards": "two"}, "the setting 'shards' must be a whole number, got 'two'; its default is 0"),
     ({"shards": -1}, "the setting 'shards' must be at least 0, got -1"),
     ({"batch.rows": 0}, "the setting 'batch.rows' must be at least 1, got 0"),
-    ({"trigger": "soon"}, "the setting 'trigger' must be of kind seconds, got 'soon'"),
-    ({"scheduler": "random"}, "must be one of topological, roundrobin, got 'random'"),
-    ({"rules": "perhaps"}, "the setting 'rules' must be of kind bool, got 'perhaps'"),
+    (
+        {"trigger": "soon"},
+        "the setting 'trigger' must be a time such as 100ms, 5s or 2m, got 'soon'",
+    ),
+    ({"scheduler": "random"}, "must be one of fifo, fifo+, roundrobin, roundrobin+, topological"),
+    ({"lane": "no"}, "the setting 'lane' must be true or false, on or off, got 'no'"),
+    ({"lane.queue": "stong"}, "strong2, levels, got 'stong'; did you mean 'strong'?"),
+    ({"lane.que": "weak"}, "there is no setting 'lane.que'; did you mean 'lane.queue'?"),
+    ({"lane.rows": "0"}, "the setting 'lane.rows' must be at least 1, got '0'"),
+    ({"lane.scheduler": "chain"}, "the setting 'lane.scheduler' must be one of highestpriority"),
+    ({"rules": "perhaps"}, "the setting 'rules' must be true or false, on or off, got 'perhaps'"),
 ]
 
 
@@ -356,7 +364,7 @@ def test_damaged_checkpoints(spark: Any, tmp_path: Path) -> None:
     manifests.mkdir(parents=True)
     for text, sentence in (
         ("{", "must be JSON"),
-        ('{"format": 99}', "must have format 5, got 99; it was made by another version"),
+        ('{"format": 99}', "must have format 6, got 99; it was made by another version"),
     ):
         (manifests / "0000000003.json").write_text(text)
         for _ in range(2):  # the lock is given back
@@ -401,3 +409,33 @@ def test_bounds_of_a_window_function_are_named_by_its_name() -> None:
             "CREATE QUERY q AS SELECT window(t, '5 minutes').start FROM s "
             "GROUP BY window(t, '5 minutes')"
         )
+
+
+RUNNING = """
+CREATE STREAM s (k INT, t BIGINT) USING memory TIMESTAMP BY t;
+CREATE QUERY q AS SELECT k FROM s [RANGE 5];
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (RUNNING + "SET join.windows = apart", "'join.windows' must be given when the session is"),
+        (RUNNING + "SET filter.order = written", "'filter.order' must be given when the session"),
+        ("SET scheduler = chian", "got 'chian'; did you mean 'chain'?"),
+        ("SET = 3", "SET must be followed by the name of a setting such as scheduler, got '='"),
+        ("SET stage. = 3", "SET must be followed by the name of a setting such as scheduler"),
+        ("SET stage.memory = lots", "'stage.memory' must be a size such as 64m or 2g, got 'lots'"),
+        ("SET scheduler", "SET scheduler must be followed by = and a value, got the end"),
+    ],
+)
+def test_mistakes_in_set(text: str, sentence: str) -> None:
+    with pytest.raises(PenstockError) as caught:
+        Rig(text)
+    assert sentence in str(caught.value)
+
+
+def test_names_and_values_of_settings_in_any_case() -> None:
+    rig = Rig("SET SCHEDULER = MergedChain+; SET stage.memory = 32m")
+    assert rig._engine.config.scheduler == "mergedchain+"
+    assert rig._engine.config.stage_memory == 32 << 20

@@ -118,7 +118,7 @@ def test_what_operators_did_is_seen_also_in_packing() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_reports_come_in_any_order(order: int) -> None:
-    shard = {"kind": "shard", "states": {}, "results": [], "fed": {"x": 2}}
+    shard = {"kind": "shard", "states": {}, "results": [], "fed": {"x": 2}, "served": {}, "held": 0}
     efforts = [{"a": (0.5, 1, 2, 3, 4)}, {"a": (0.25, 1, 0, 1, 9), "b": (0.0, 0, 0, 0, 0)}]
     reports = [shard | {"shard": i, "efforts": e} for i, e in enumerate(efforts)]
     outcome = Outcome.of(reports[::order], 2)

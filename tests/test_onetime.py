@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -280,6 +281,12 @@ def keeper(keep: int = 5, share: float = 0.7, **kept: str) -> Keeper:
     return engine
 
 
+@cache
+def one_keeper() -> Keeper:
+    """For questions only: they change nothing."""
+    return keeper()
+
+
 @pytest.mark.parametrize(
     ("text", "key"),
     [
@@ -292,7 +299,7 @@ def keeper(keep: int = 5, share: float = 0.7, **kept: str) -> Keeper:
     ],
 )
 def test_an_answer_is_in_the_order_that_was_asked_for(text: str, key) -> None:
-    engine = keeper()
+    engine = one_keeper()
     rows = [tuple(r.values()) for r in engine.ask(text).rows.to_pylist()]
     assert rows == sorted(rows, key=key)
     assert len(rows) > 2
@@ -309,7 +316,7 @@ def _last(value):
 
 
 def test_what_an_answer_is_sorted_by_need_not_be_shown() -> None:
-    engine = keeper()
+    engine = one_keeper()
     found = engine.ask("SELECT y FROM recent ORDER BY x DESC, k, y").rows
     assert found.column_names == ["y"]
     shown = engine.ask("SELECT x, k, y FROM recent ORDER BY x DESC, k, y").rows
@@ -317,7 +324,7 @@ def test_what_an_answer_is_sorted_by_need_not_be_shown() -> None:
 
 
 def test_aggregates_of_nothing_are_those_of_sql() -> None:
-    engine = keeper()
+    engine = one_keeper()
     found = engine.ask("SELECT COUNT(*) AS n, SUM(x) AS s, MIN(k) AS m FROM recent WHERE x > 99")
     assert found.rows.to_pylist() == [{"n": 0, "s": None, "m": None}]
     assert (
@@ -333,7 +340,7 @@ def test_aggregates_of_nothing_are_those_of_sql() -> None:
 
 
 def test_as_of_may_stand_where_users_of_sql_expect_it() -> None:
-    engine = keeper()
+    engine = one_keeper()
     time = engine.ask("SELECT * FROM recent").valid_at - 3
     texts = [
         f"SELECT k, x FROM recent WHERE x > 0 AS OF {time}",
@@ -421,7 +428,7 @@ def test_streams_in_windows_are_kept_too() -> None:
 )
 def test_mistakes_are_told_in_sentences(text: str, says: str, place: str | None) -> None:
     with pytest.raises(QueryError) as caught:
-        keeper().ask(text)
+        one_keeper().ask(text)
     assert says in str(caught.value)
     if place is not None:
         assert caught.value.sql is not None
@@ -473,7 +480,7 @@ def test_what_will_be_kept_is_answered_from_its_parts_or_says_so() -> None:
 
 
 def test_tables_alone_have_an_instant_only_where_it_matters() -> None:
-    engine = keeper()
+    engine = one_keeper()
     assert engine.ask("SELECT * FROM d AS OF 5").valid_at is None
     found = engine.ask("SELECT * FROM v AS OF 10")
     assert found.valid_at == 10

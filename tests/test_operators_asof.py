@@ -25,13 +25,14 @@ from penstock.operators.asof_join import AsofJoinOperator, AsofJoinSpec
 from penstock.operators.base import Context
 from penstock.runs.state import MemoryStorage, State
 from tests import slices
+from tests.examples import examples
 from tests.slices import LAST, Row, Script, scripts
 
 TYPES = (pa.string(), pa.float64(), pa.int64())
 KEY = Column(0, pa.string(), "k")
 AT = Column(1, pa.float64(), "v")
 TIME = Column(2, pa.int64(), "t")
-MANY = max(100, int(os.environ.get("PENSTOCK_EXAMPLES", "0")))
+MANY = max(examples(100), int(os.environ.get("PENSTOCK_EXAMPLES", "0")))
 OPERATORS = st.sampled_from(["ge", "gt", "le", "lt"])
 KINDS = st.sampled_from(["inner", "left"])
 NUMBERS = [None, 0.0, -0.0, 1.5, 2.0, -3.0, float("nan"), float("inf"), float("-inf")]
@@ -102,7 +103,7 @@ def test_a_crowd(operator, seed):
     check(script, operator, ("inner", "left")[seed % 2])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(scripts(VALUES, ports=2), OPERATORS, KINDS)
 def test_impatient_and_climbing(script, operator, kind):
     """Intervals are halved from the first round on, and the tree is used at once."""
@@ -110,7 +111,7 @@ def test_impatient_and_climbing(script, operator, kind):
         check(script, operator, kind)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(scripts(VALUES, ports=2), OPERATORS, KINDS)
 def test_keys_that_collide(script, operator, kind):
     """All keys share one lane of their hash."""

@@ -30,6 +30,7 @@ from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage
 from penstock.runs.state import MemoryStorage, State
 from penstock.settings import Settings
+from tests.examples import examples
 
 TYPES = (pa.string(), pa.int64())
 KEY = Column(0, pa.string(), "k")
@@ -248,7 +249,7 @@ def colliding(columns: list[pa.Array], rows: int) -> Keys:
     return Keys((keys.high & np.uint64(0x8000000000000003)), keys.low)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(SEEDS, st.sampled_from([0, 4]), st.booleans(), st.booleans())
 def test_all_pairs_at_every_instant(seed: int, worth: int, collide: bool, sparse: bool) -> None:
     with ExitStack() as stack:
@@ -263,19 +264,19 @@ def test_all_pairs_at_every_instant(seed: int, worth: int, collide: bool, sparse
     assert all(not state.runs(name) for name in names), "the end of time leaves no state"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(SEEDS)
 def test_both_sides_share_holders(seed: int) -> None:
     play(scripted(seed, shared_holders=True))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(SEEDS)
 def test_self_join(seed: int) -> None:
     play(scripted(seed, self_join=True))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(SEEDS, st.lists(st.sampled_from([None, "a", "b"]), max_size=6))
 def test_static_table(seed: int, keys: list[str | None]) -> None:
     script = scripted(seed)

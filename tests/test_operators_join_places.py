@@ -13,11 +13,12 @@ from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
 from penstock.kernels.join_orders import Anywhere, Band, Boxes, EqualBand, Near, Overlap, Place
 from penstock.operators.join import JoinOperator, JoinSpec
+from tests.examples import examples
 from tests.slices import Script, check, crowd, scripts
 
 TYPES = (pa.float64(), pa.int64(), pa.int64(), pa.int64())
 WIDTH = len(TYPES)
-FAST = settings(max_examples=60, deadline=None)
+FAST = settings(max_examples=examples(60), deadline=None)
 
 
 def left(i: int) -> Expr:

@@ -33,6 +33,7 @@ from penstock.runs.state import MemoryStorage, State
 from penstock.session import Session
 from penstock.settings import Settings
 from tests import strategies as make
+from tests.examples import examples
 from tests.slices import LAST, Row, Script, bag, check, run
 from tests.test_oracle import ORACLE
 from tests.test_oracle import check as check_plan
@@ -109,7 +110,7 @@ STRATEGIES = ("greedy", "maxfanin", "load", "always", "never")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kind", [TemporalMergeJoinSpec, ProgressiveMergeJoinSpec])
 @given(script=scripts(2, 14), budget=BUDGETS, strategy=st.sampled_from(STRATEGIES))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_every_place_gives_all_pairs(
     case: str, kind: type[MergeJoinSpec], script: Script, budget: Budget, strategy: str
 ) -> None:
@@ -132,7 +133,7 @@ def test_every_place_gives_all_pairs(
 
 @pytest.mark.parametrize("order", ["post", "late", "level"])
 @given(script=scripts(3, 7), budget=BUDGETS, fan_in=st.integers(2, 4))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_order_of_merging_changes_no_answer(
     order: str, script: Script, budget: Budget, fan_in: int
 ) -> None:
@@ -153,7 +154,7 @@ def test_the_order_of_merging_changes_no_answer(
 
 
 @given(script=scripts(4, 6), budget=BUDGETS, strategy=st.sampled_from(STRATEGIES))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_four_inputs_meet_in_one_operator(script: Script, budget: Budget, strategy: str) -> None:
     def meet(rows: tuple[tuple, ...]) -> bool:
         return all(
@@ -176,7 +177,7 @@ def test_four_inputs_meet_in_one_operator(script: Script, budget: Budget, strate
 
 
 @given(script=scripts(2, 12), budget=BUDGETS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_edit_distance_stands_in_the_order_of_lengths(script: Script, budget: Budget) -> None:
     far = resolve_call("ne", list(_both(2, 2)))
 
@@ -341,7 +342,7 @@ def test_explain_names_the_method(method: str, name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("method", ["tpmj", "pmj"])
-@settings(ORACLE, max_examples=40)
+@settings(ORACLE, max_examples=examples(40))
 @given(st.data())
 def test_plans_give_what_the_oracle_gives(method: str, source: Any) -> None:
     plan = source.draw(make.joins(make.sources()))

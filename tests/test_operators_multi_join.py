@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -17,17 +19,20 @@ from hypothesis import strategies as st
 from penstock.errors import InternalError
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal
+from penstock.kernels.probe_orders import Orders, Step
 from penstock.model import INF, MIN_TIME, Batch, Ends, Heartbeat, Message
+from penstock.operators import multi_join
 from penstock.operators.base import Context
 from penstock.operators.multi_join import MultiJoinOperator, MultiJoinSpec
 from penstock.runs import tuples
 from penstock.runs.state import MemoryStorage, State
 from tests import slices
+from tests.examples import examples
 from tests.slices import Row, Script, batch_of, check, crowd, scripts
 
 TYPES = (pa.string(), pa.int64(), pa.int64())
 WIDTH = len(TYPES)
-FAST = settings(max_examples=60, deadline=None)
+FAST = settings(max_examples=examples(60), deadline=None)
 
 
 class Restless(MultiJoinOperator):
@@ -223,7 +228,7 @@ def test_random(name, source):
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.data())
 def test_orders_by_measurement(name, source):
     """The operator as it is, choosing by itself."""
@@ -257,6 +262,12 @@ def test_crowd(name, open_ports):
 
 
 # What it decides by itself
+
+
+@pytest.fixture
+def uncounted_time(monkeypatch):
+    """No step takes any time, so that decisions follow the counted rows alone, on any machine."""
+    monkeypatch.setattr(multi_join, "time", SimpleNamespace(thread_time=lambda: 0.0))
 
 
 def stream(
@@ -293,7 +304,7 @@ class Plain(MultiJoinOperator):
         return None
 
 
-def test_a_pair_is_kept_while_it_pays():
+def test_a_pair_is_kept_while_it_pays(uncounted_time):
     """First few rows of b and c belong together, then all of them do."""
 
     def rows(number: int, port: int) -> list[tuple]:
@@ -319,7 +330,7 @@ def test_a_pair_is_kept_while_it_pays():
     assert min(results[1:]) > 0
 
 
-def test_the_order_follows_the_selectivities():
+def test_the_order_follows_the_selectivities(uncounted_time):
     """The input with few partners is probed first; when that changes, so does the order."""
     orders = []
 
@@ -341,6 +352,73 @@ def test_the_order_follows_the_selectivities():
         pass
     assert orders[10:15] == [(2, 1)] * 5
     assert orders[-5:] == [(1, 2)] * 5
+
+
+def test_the_order_follows_the_seconds_too():
+    """Two inputs have as many partners; the one whose conditions are slow to test is put off."""
+    links = [frozenset(j for j in range(3) if j != i) for i in range(3)]
+
+    def slice_of(orders: Orders, slow: int) -> tuple[int, ...]:
+        orders.came([5000] * 3)
+        for unit in (1, 2):
+            for joined in (1, 7 & ~(1 << unit)):
+                seconds = 0.09 if unit == slow else 0.01
+                orders.record(joined, unit, Step(5000, 10_000, 5000, seconds))
+        return orders.order(1).order
+
+    orders = Orders(links, {})
+    seen = [slice_of(orders, slow=1) for _ in range(4)]
+    assert seen[1:] == [(2, 1)] * 3
+    numbers: dict[str, int] = {}
+    orders.store(numbers)
+    again = Orders(links, json.loads(json.dumps(numbers)))
+    assert again.order(1).order == (2, 1)
+    seen = [slice_of(again, slow=2) for _ in range(20)]
+    assert seen[-1] == (1, 2)
+    old = {name: value for name, value in numbers.items() if "micro" not in name}
+    assert Orders(links, old).order(1).order == (1, 2)  # as before there were seconds
+    few = Orders(links, {})
+    few.record(1, 1, Step(50, 100, 50, 9.0))
+    few.record(1, 2, Step(50, 100, 50, 0.1))
+    few.came([50] * 3)
+    assert few.order(1).order == (1, 2)
+
+
+def test_results_stay_the_same_while_the_order_changes(uncounted_time):
+    """The order follows measurements in the middle of the run; another operator never changes."""
+    orders = set()
+
+    class Told(Plain):
+        def _choose_order(self, joined: int) -> tuple[int, ...]:
+            order = super()._choose_order(joined)
+            if joined == 1:
+                orders.add(order)
+            return order
+
+    class Fixed(Plain):
+        def _choose_order(self, joined: int) -> tuple[int, ...]:
+            return tuple(i for i in range(self.ports) if not joined >> i & 1)
+
+    def rows(number: int, port: int) -> list[tuple]:
+        dice = random.Random(53 * number + port)
+        keys = 300 if port == (1 if number % 20 < 10 else 2) else 15
+        return [(f"{dice.randrange(keys)}", i % 5, i) for i in range(50)]
+
+    def bag(said: list[Batch]) -> Counter:
+        found: Counter = Counter()
+        for batch in said:
+            columns = [c.to_pylist() for c in batch.columns]
+            found.update(zip(*columns, batch.start.tolist(), batch.end.tolist(), strict=True))
+        return found
+
+    results = 0
+    for (_, told), (_, fixed) in zip(
+        stream(lambda: linked(Told), 40, rows), stream(lambda: linked(Fixed), 40, rows), strict=True
+    ):
+        assert bag(told) == bag(fixed)
+        results += sum(map(len, told))
+    assert orders == {(1, 2), (2, 1)}
+    assert results > 1000
 
 
 def test_measurements_survive_in_plain_numbers():

@@ -21,6 +21,7 @@ from penstock.model import INF, MIN_TIME
 from penstock.operators.distinct import DistinctSpec
 from penstock.operators.set_operation import SetSpec
 from penstock.operators.top_k import TopKSpec
+from tests.examples import examples
 from tests.slices import Row, Script, bag, check, crowd, run, scripts
 
 TYPES = (pa.string(), pa.float64())
@@ -30,7 +31,7 @@ several = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(scripts(few))
 def test_distinct(script: Script) -> None:
     check(
@@ -48,7 +49,7 @@ def combined(kind: str, keep: bool, left: Counter, right: Counter) -> Counter:
     return Counter(both)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(scripts(few, ports=2), st.sampled_from(["intersect", "except"]), st.booleans())
 def test_set_operations(script: Script, kind: str, keep: bool) -> None:
     check(
@@ -133,7 +134,7 @@ def first_rows(rows: list[tuple], order: tuple, limit: int) -> list[tuple]:
     return sorted(rows, key=key)[:limit]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(scripts(several), st.sampled_from(ORDERS), st.integers(0, 4))
 def test_top_k(script: Script, order: tuple, limit: int) -> None:
     check(
@@ -155,7 +156,7 @@ def test_top_k_keeps_only_candidates() -> None:
         assert ((rank < rank[row]) & (end >= end[row])).sum() >= 3
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 40))
 def test_the_k_best_of_every_position(seed: int, k: int, size: int) -> None:
     chance = np.random.default_rng(seed)
@@ -174,7 +175,7 @@ def test_the_k_best_of_every_position(seed: int, k: int, size: int) -> None:
     ]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.integers(0, 2**32))
 def test_the_staircase_holds_every_later_extreme(seed: int) -> None:
     chance = np.random.default_rng(seed)

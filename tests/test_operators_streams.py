@@ -26,6 +26,7 @@ from penstock.operators.to_stream import ToStreamSpec
 from penstock.operators.union import UnionSpec
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
+from tests.examples import examples
 
 TYPES = (pa.string(), pa.float64())
 MERGINGS = (Merging("greedy", 2), Merging("always"), Merging("never"), Merging("maxfanin", 3))
@@ -145,7 +146,7 @@ def instants(lives: list[Life]) -> range:
     return range(min(times, default=0), max(times, default=-1) + 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(relation=relations(), merging=st.sampled_from(MERGINGS))
 def test_istream_and_dstream(relation: tuple[list[Life], list[Cut]], merging: Merging) -> None:
     lives, cuts = relation
@@ -164,7 +165,7 @@ def last_change(lives: list[Life]) -> int:
     return max((t for t in times if snapshot(lives, t) != snapshot(lives, t - 1)), default=-1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     relation=relations(),
     pulses=st.lists(st.tuples(st.integers(1, 6), st.integers(-4, 4)), max_size=2),
@@ -214,7 +215,7 @@ def test_rstream_of_rows_that_are_valid_since_ever() -> None:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(relation=relations(), merging=st.sampled_from(MERGINGS))
 def test_output_intervals(relation: tuple[list[Life], list[Cut]], merging: Merging) -> None:
     lives, cuts = relation
@@ -225,7 +226,7 @@ def test_output_intervals(relation: tuple[list[Life], list[Cut]], merging: Mergi
     assert got == Counter(lives)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(relation=relations(), merging=st.sampled_from(MERGINGS))
 def test_output_log(relation: tuple[list[Life], list[Cut]], merging: Merging) -> None:
     lives, cuts = relation
@@ -243,7 +244,7 @@ def test_output_log(relation: tuple[list[Life], list[Cut]], merging: Merging) ->
     assert got == wanted
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(relation=relations(), now=st.integers(0, 20), merging=st.sampled_from(MERGINGS))
 def test_output_view(relation: tuple[list[Life], list[Cut]], now: int, merging: Merging) -> None:
     """The last view shown is the snapshot at ``as_of``, after every micro-batch."""
@@ -280,7 +281,7 @@ def test_view_is_shown_whenever_its_instant_moves() -> None:
     assert seen == [(4, one), (7, one), (7, []), (9, one), (25, [[]])]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(times=st.lists(st.integers(0, 20), max_size=10), beats=st.lists(st.integers(0, 20)))
 def test_output_stream(times: list[int], beats: list[int]) -> None:
     rows: list[Message] = [batch_of([(VALUES[0], t, INF, 0)]) for t in times]
@@ -346,7 +347,7 @@ def test_filter_and_project_pass_everything_else() -> None:
         assert list(operator.receive(0, message)) == [message]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     births=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12),
     deaths=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12),

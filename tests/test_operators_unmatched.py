@@ -17,6 +17,7 @@ from penstock.operators.base import Context
 from penstock.operators.row_numbers import RowNumbersSpec
 from penstock.operators.unmatched import UnmatchedOperator, UnmatchedSpec
 from penstock.runs.state import MemoryStorage, State
+from tests.examples import examples
 from tests.slices import LAST, Row, Script, check, run
 
 TYPES = (pa.string(), pa.int64())
@@ -71,7 +72,7 @@ def lonely(script: Script, time: int) -> list[tuple]:
     return [(value,) for value, number in script.snapshot(0, time) if number not in taken]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.integers(0, 2**32), st.integers(0, 12))
 def test_rows_without_partner(seed: int, rows: int) -> None:
     script = script_of(random.Random(seed), rows)

@@ -32,6 +32,7 @@ from penstock.operators.time_window import TimeWindowSpec, stamp
 from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
 from penstock.windows import Bounds, WindowSpec
+from tests.examples import examples
 
 TYPES = (pa.string(), pa.int64())
 MERGINGS = (Merging("greedy", 2), Merging("always"), Merging("never"), Merging("maxfanin", 3))
@@ -163,7 +164,7 @@ def expect_sessions(elements: list[list[Element]], gap: int) -> list[Row]:
     return result
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     stream=streams(),
     n=st.integers(1, 6),
@@ -251,7 +252,7 @@ def test_row_window_refuses_two_slides() -> None:
         RowWindowSpec(TYPES, WindowSpec(rows=3, range=4, slide=2)).build()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     stream=streams(gap=8),
     gap=st.integers(1, 6),
@@ -345,7 +346,7 @@ def time_specs(draw: Any) -> WindowSpec:
     return WindowSpec(origin=origin)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(spec=time_specs(), times=st.lists(st.integers(-40, 40), max_size=30))
 def test_time_window(spec: WindowSpec, times: list[int]) -> None:
     cut = [(t, "a", i) for i, t in enumerate(times)]
@@ -447,7 +448,7 @@ CELLS: dict[str, tuple[pa.DataType, Any]] = {
 }
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_sort_indices_and_ranks(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(sorted(CELLS)), min_size=1, max_size=3))

@@ -37,10 +37,11 @@ from penstock.testing import LocalEngine, Rig, run_local
 from penstock.testing import check as check_script
 from tests import strategies as make
 from tests.comparison import check_answer, same_bag
+from tests.examples import examples
 from tests.golden_runner import FOLDER
 from tests.strategies import SCANS, Data
 
-EXAMPLES = int(os.environ.get("PENSTOCK_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("PENSTOCK_EXAMPLES", "0")) or examples(20)
 ORACLE = settings(
     max_examples=EXAMPLES,
     deadline=None,

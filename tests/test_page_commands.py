@@ -50,6 +50,10 @@ LONG = {
     "python -m benchmarks packing": "minutes, with a Spark of its own",
     "python -m benchmarks.time_moves": "minutes, with a Spark of its own",
     "python -m benchmarks.trains": "minutes, and much memory",
+    "python -m benchmarks eddies": "minutes",
+    "python -m benchmarks.shared_joins": "minutes; `test_benchmarks` runs it with fewer rows",
+    "python -m benchmarks.policies": "a minute",
+    "python -m benchmarks.service": "a minute; `test_schedule` runs the policies",
 }
 """Commands that are not run, but asked for help: their options must be there."""
 

@@ -22,9 +22,9 @@ import pytest
 
 from penstock.catalog import Catalog, StreamDef, TableDef
 from penstock.cql import bind
-from penstock.cql.binding.statements import Create
+from penstock.cql.binding.statements import Change, Create
 from penstock.cql.grammar.parse import parse_script
-from penstock.cql.grammar.syntax import CreateSyntax
+from penstock.cql.grammar.syntax import CreateSyntax, SetSyntax
 from penstock.extensions import extension
 from penstock.session import Session
 from penstock.session.checking import ScriptCheck
@@ -59,6 +59,8 @@ PREAMBLES = {
 
 ANSWERS = {
     "docs/language.md": "test_one_time_queries_are_typed_into_the_shell",
+    "docs/priorities.md": "test_lane_seen.test_explain_says_what_the_page_says",
+    "docs/scheduling.md": "test_schedule.test_the_progress_chart_of_the_page",
     "docs/semantics.md": "test_the_sentence_about_rows_that_wait",
     "docs/sources-and-sinks.md": "test_the_lines_of_the_text_format",
     "docs/testing.md": "test_a_difference_is_told_as_printed",
@@ -67,6 +69,10 @@ ANSWERS = {
 
 ONE_TIME = ("docs/language.md", "One-time queries")
 """Where a SELECT is asked once; `test_page_commands` types these into the shell."""
+
+COMING_FROM = "docs/coming-from.md"
+FOREIGN = ("spark", "pyspark", "flink", "ksqldb", "esper", "risingwave", "materialize")
+"""The page with texts of other systems, and how these are called; `test_coming_from` has them."""
 
 DRAWINGS = {
     "The walk of a row": "a drawing",
@@ -79,6 +85,8 @@ def rule_of(block: Block) -> str:
     """Return how a block is run; nothing: nobody does."""
     if block.language in ("sql", "python", "sh", "toml"):
         return block.language
+    if block.page == COMING_FROM and block.language in FOREIGN:
+        return "foreign"
     if block.language == "text":
         if block.text.startswith("$ "):
             return "sh"
@@ -175,6 +183,8 @@ def scripts(page: str) -> list[str]:
             if isinstance(parsed.syntax, CreateSyntax):
                 declared.add(parsed.syntax.name.text)
                 statements.append(f"{parsed.sql};")
+            elif isinstance(parsed.syntax, SetSyntax):
+                statements.append(f"{parsed.sql};")
             elif (page, block.heading) != ONE_TIME:
                 name = f"line_{block.line}_{number}"
                 statements.append(f"CREATE QUERY {name} AS {parsed.sql};")
@@ -191,8 +201,9 @@ def catalog_of(script: str) -> Catalog:
     catalog = Catalog()
     for parsed in parse_script(script):
         statement = bind(parsed, catalog)
-        assert isinstance(statement, Create)
-        catalog.add(statement.definition)
+        if not isinstance(statement, Change):
+            assert isinstance(statement, Create)
+            catalog.add(statement.definition)
     return catalog
 
 
@@ -267,7 +278,7 @@ def test_statements_about_queries() -> None:
             stated = re.sub(r"\bname\b", "temperature" if of_stream else "hot", text)
             stated = re.sub(r"(?<=EXPLAIN )query", "SELECT * FROM temperature", stated)
             stated = stated.replace("SELECT ...", "SELECT city FROM temperature")
-            assert session.sql(stated) is not None or stated.startswith("DROP"), text
+            assert session.sql(stated) is not None or stated.startswith(("DROP", "SET")), text
 
 
 # Forms of statements
@@ -277,6 +288,10 @@ FORMS = (
     (r"key 'value', \.\.\.", "path 'a'"),
     (r"USING format", "USING memory"),
     (r"BY column", "BY t"),
+    (r"UNTIL column", "UNTIL u"),
+    (r"EXCEPT \(column, \.\.\.\)", "EXCEPT (x)"),
+    (r"item\.\*", "a.*"),
+    (r"OFFSET m", "OFFSET 1"),
     (r"FROM column", "FROM u"),
     (r"TO column", "TO t"),
     (r"duration", "5 SECONDS"),
@@ -285,6 +300,7 @@ FORMS = (
     (r"WHEN condition", "WHEN x > 3"),
     (r"TIME expression", "TIME u"),
     (r"PRIORITY expression", "PRIORITY 1"),
+    (r"EARLY INTO sink", "EARLY INTO soon"),
     (r"(INTO|DEADLETTER) sink", r"\1 out"),
     (r"ON \(column, \.\.\.\)", "ON (k)"),
     (r"\(window\)", "(PARTITION BY k ORDER BY t)"),
@@ -313,8 +329,9 @@ FORMS = (
 
 DECLARED = """
     CREATE STREAM s (k STRING, x DOUBLE, t TIMESTAMP) USING memory TIMESTAMP BY t;
-    CREATE STREAM r (k STRING, x DOUBLE, t TIMESTAMP) USING memory TIMESTAMP BY t;
+    CREATE STREAM r (k STRING, x DOUBLE, t TIMESTAMP) USING memory TIMESTAMP BY t PRIORITY 1;
     CREATE SINK out USING memory;
+    CREATE SINK soon USING memory;
 """
 
 

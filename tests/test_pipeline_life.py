@@ -299,7 +299,7 @@ def test_a_stopped_session_goes_on_exactly(spark: Any, tmp_path: Path) -> None:
     with Session(spark, checkpoint=folder, settings=settings) as session:
         session.callback("calls", fail)
         session.sql(script)
-        with pytest.raises(DataError, match=r"query births it raised ValueError: the post is"):
+        with pytest.raises(DataError, match=r"query 'births' it raised ValueError: the post is"):
             session.await_end(timeout=100)
     with open_session() as session:
         session.sql(script)

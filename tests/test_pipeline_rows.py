@@ -61,6 +61,39 @@ def test_late_and_bad_rows_are_set_aside_and_counted(
     assert all(row["reason"] for row in dead)
 
 
+def test_answers_do_not_depend_on_the_memory_of_tasks(spark: Any, tmp_path: Path) -> None:
+    """Rows that Spark parses, in files of several lines, through a join and a second exchange."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for file in range(3):
+        lines = [
+            f"{n % 7},{'x' if n % 50 == 9 else n},{n + (-40 if n % 30 == 29 else n % 5)}"
+            for n in range(file * 100, file * 100 + 300)
+        ]
+        (folder / f"{file}.csv").write_text("k,x,t\n" + "\n".join(lines) + "\n")
+    found = []
+    for memory in (1, 2_000, 1 << 26):
+        out = tmp_path / str(memory)
+        with Session(spark, settings={"stage.memory": memory, "shards": 2}) as session:
+            session.sql(
+                f"""
+                CREATE SINK late USING jsonl OPTIONS (path '{out / "late"}');
+                CREATE SINK bad USING jsonl OPTIONS (path '{out / "bad"}');
+                CREATE SINK sums USING jsonl OPTIONS (path '{out / "sums"}');
+                CREATE STREAM s (k INT, x INT, t BIGINT) USING csv
+                  OPTIONS (path '{folder}', header 'true', encoding 'UTF-8')
+                  TIMESTAMP BY t SLACK 9 LATE INTO late ON ERROR DEADLETTER bad;
+                CREATE QUERY q INTO sums AS SELECT a.x % 3 AS g, COUNT(*) AS n, SUM(b.x) AS total
+                  FROM s [RANGE 20] AS a JOIN s [RANGE 20] AS b ON a.k = b.k GROUP BY a.x % 3;
+                """
+            )
+            session.await_idle()
+        names = ("late", "bad", "sums")
+        found.append([sorted(map(repr, read_committed(out / name))) for name in names])
+    assert all(map(len, found[0]))
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_bad_row_stops_the_run_with_one_sentence(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("k,x,t\na,1,1\nb,zwei,2\n")
     with Session(spark, settings={"shards": 1}) as session:

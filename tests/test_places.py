@@ -16,10 +16,11 @@ from penstock.kernels.codes import inverse, monotone
 from penstock.kernels.edit_marks import marks_of, may_be_near
 from penstock.kernels.join_orders import Anywhere, Band, Boxes, Edit, Near, Overlap, Place
 from penstock.kernels.layouts import layout_of
+from tests.examples import examples
 
 INF = float("inf")
 NAN = float("nan")
-FAST = settings(max_examples=150, deadline=None)
+FAST = settings(max_examples=examples(150), deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -196,7 +197,7 @@ def test_near(dimensions, width, source):
     check(Near((width,) * dimensions), left, right, near)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(SEEDS, st.sampled_from([Near((0.01, 0.01)), Near((0.1, 0.1, 0.1)), Near((0.02,))]))
 def test_near_finds_few_that_are_not(seed, place):
     chance = np.random.default_rng(seed)

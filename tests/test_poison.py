@@ -29,9 +29,10 @@ from penstock.session import Session
 from penstock.settings import Settings
 from penstock.sinks import read_committed
 from penstock.sources.formats import read_slice
-from penstock.sources.positions import ReplayFiles
 from penstock.sources.readers import DESCRIPTOR, lines, read_native
 from penstock.sources.readers.base import RAW_BYTES
+from penstock.sources.replayed_files import ReplayFiles
+from penstock.sources.side_by_side import SideBySide, Take
 from penstock.spark.tasks import Job, pack_task
 from tests import readers_fuzz
 
@@ -501,10 +502,11 @@ def packed(tmp_path: Path, definition: StreamDef, rows: int) -> list[dict[str, A
     catalog.add(definition)
     physical = plan([Query("q", bind_query("SELECT n FROM s [NOW]", catalog))], Settings(), {})
     files = ReplayFiles(definition)
+    in_line = SideBySide(files, 1, None, in_order=True)
     position, found = files.start(), []
     timeline = Timeline(rules={"s": definition.timing})
     while not position.done:
-        position, slices = files.advance(position, rows)
+        position, slices = in_line.advance(position, Take(rows))
         job = Job(
             0, physical, Settings(), str(tmp_path / "runs"), 1, {"s": definition},
             timeline, "",

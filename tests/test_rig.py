@@ -279,7 +279,9 @@ def test_statements_that_change_nothing_are_passed_over() -> None:
     rig = counted()
     rig.sql("SHOW QUERIES; EXPLAIN QUERY q; DESCRIBE s")
     rig.sql("CREATE STREAM IF NOT EXISTS s (x INT, t BIGINT) USING memory TIMESTAMP BY t")
-    with pytest.raises(NotSupportedError, match="a rig runs CREATE and DROP, but not PAUSE"):
+    with pytest.raises(
+        NotSupportedError, match="a rig runs CREATE, DROP, SET and INSERT, but not PAUSE"
+    ):
         rig.sql("PAUSE QUERY q")
 
 

@@ -21,6 +21,7 @@ from penstock.runs.manifest import Manifest
 from penstock.runs.merging import Merging
 from penstock.runs.segments import SegmentStorage, read_segment
 from penstock.runs.state import MemoryStorage, State
+from tests.examples import examples
 
 STRATEGIES = st.sampled_from(["greedy", "maxfanin", "always", "never"])
 
@@ -34,7 +35,7 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(ROWS, st.dictionaries(st.integers(1, 6), st.integers(0, 60)), STRATEGIES, st.integers(1, 9))
 def test_lifetimes_give_every_row_back_once_at_its_end(rows, told, strategy, step):
     """Rows with known ends, told ends and both at once, over many turns with reopened state."""
@@ -82,7 +83,7 @@ def contents(keyed: KeyedState) -> dict[int, int]:
     return {k: v for k, v, f in zip(range(21), values.to_pylist(), found, strict=True) if f}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     st.lists(
         st.dictionaries(st.integers(0, 20), st.one_of(st.none(), st.integers(0, 99))), max_size=8

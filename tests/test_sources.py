@@ -24,16 +24,27 @@ from penstock.expr.types import parse_type
 from penstock.model import TIMESTAMP, Field, Schema
 from penstock.physical.parcels import Parcel
 from penstock.settings import Settings
-from penstock.sources.folders import FolderFiles, FolderPosition
+from penstock.sources.base import Limits
+from penstock.sources.folders import FolderFiles
 from penstock.sources.formats import is_finite, read_slice
-from penstock.sources.positions import Position, ReplayFiles
 from penstock.sources.pushed import as_table
-from penstock.sources.readers import FOLDER_ORDINAL, arrival_order, lines, read_native
+from penstock.sources.readers import (
+    FOLDER_ORDINAL,
+    arrival_order,
+    columnar,
+    lines,
+    read_file,
+    read_native,
+)
 from penstock.sources.readers.base import from_json, open_input, to_json
 from penstock.sources.readers.lines import advance
+from penstock.sources.replayed_files import ReplayFiles
+from penstock.sources.side_by_side import Places, SideBySide, Take
 from penstock.sources.spool import Spool, SpoolFiles, SpoolPosition
+from penstock.sources.watched_folder import FolderReader
 from penstock.spark.descriptor_source import DescriptorSource
 from penstock.spark.failures import root_cause
+from tests.examples import examples
 
 HEADER = "sensor,city,celsius,t\n"
 
@@ -214,7 +225,9 @@ LINES = st.lists(
 
 @given(LINES, st.integers(1, 40), st.booleans())
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_every_line_is_a_row_or_rejected_however_it_is_cut(
     tmp_path: Path, lines: list[str], rows: int, ended: bool
@@ -334,9 +347,14 @@ def test_unknown_extension_names_the_formats(tmp_path: Path) -> None:
 def walk(files: ReplayFiles, rows: int) -> list[tuple[Any, ...]]:
     position, found = files.start(), []
     while not position.done:
-        position, slices = files.advance(position, rows)
+        position, slices = in_line(files).advance(position, Take(rows))
         found += slices
     return found
+
+
+def in_line(files: ReplayFiles | FolderFiles) -> SideBySide:
+    """Read files one after the other."""
+    return SideBySide(files, 1, None, in_order=True)
 
 
 def read_all(
@@ -384,31 +402,37 @@ def test_positions_survive_json_and_changed_files_stop(tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.csv", 0, 50)
     definition = stream(NUMBERS, path=path)
     files = ReplayFiles(definition)
-    middle, _ = files.advance(files.start(), 20)
-    again = Position.from_json(json.loads(json.dumps(middle.to_json())))
+    middle, _ = in_line(files).advance(files.start(), Take(20))
+    again = Places.from_json(json.loads(json.dumps(middle.to_json())))
     assert again == middle
-    assert ReplayFiles(definition).advance(again, 5) == files.advance(middle, 5)
+    other = ReplayFiles(definition)
+    assert in_line(other).advance(again, Take(5)) == in_line(files).advance(middle, Take(5))
     numbers(path, 0, 51)
     with pytest.raises(DataError, match="must stay as they were"):
-        ReplayFiles(definition).advance(again, 5)
+        ReplayFiles(definition).check_same(again)
 
 
 def test_rows_until_an_event_time(tmp_path: Path) -> None:
     path = numbers(tmp_path / "a.csv", 0, 50)
     files = ReplayFiles(stream(NUMBERS, path=path, loop=2))
     start = files.start()
-    assert files.time_at(start) == 0
-    assert [files.rows_until(start, t, 1000) for t in (-1, 0, 9, 10, 495, 500, 5000)] == [
+
+    def rows_until(position: Places, time: int, rows: int = 1000) -> int:
+        taken, _ = in_line(files).advance(position, Take(rows, until=time))
+        return taken.ordinal - position.ordinal
+
+    assert in_line(files).time_at(start) == 0
+    assert [rows_until(start, t) for t in (-1, 0, 9, 10, 495, 500, 5000)] == [
         0, 1, 1, 2, 50, 51, 100,
     ]  # fmt: skip
-    assert files.rows_until(start, 5000, 7) == 7
-    later, _ = files.advance(start, 60)
-    assert [files.rows_until(later, t, 1000) for t in (0, 600, 610, 5000)] == [0, 1, 2, 40]
+    assert rows_until(start, 5000, 7) == 7
+    later, _ = in_line(files).advance(start, Take(60))
+    assert [rows_until(later, t) for t in (0, 600, 610, 5000)] == [0, 1, 2, 40]
     broken = tmp_path / "b.csv"
     broken.write_text("n,t\nx,y\n1,70\n")
     files = ReplayFiles(stream(NUMBERS, path=broken))
-    assert files.time_at(files.start()) == 70
-    assert files.rows_until(files.start(), 70, 9) == 2
+    assert in_line(files).time_at(files.start()) == 70
+    assert rows_until(files.start(), 70, 9) == 2
 
 
 def test_definitions_travel_as_json() -> None:
@@ -448,6 +472,28 @@ def test_pushed_rows_come_back_in_order(tmp_path: Path) -> None:
     assert [d.final for d in found] == [False, False, True]
     with pytest.raises(DataError, match="finished"):
         spool.push([(5, datetime(2024, 1, 5))])
+
+
+def test_who_follows_pushes_need_not_list_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, schema("x BIGINT, t BIGINT"), fsync=False)
+    spool.push([(0, 0)])
+    files, position = SpoolFiles(tmp_path), SpoolPosition()
+    position = files.advance(position, 100)
+    monkeypatch.setattr("penstock.sources.spool._listed", lambda folder: pytest.fail("listed"))
+    for n in range(1, 4):
+        spool.push([(n, n)])
+        reached = files.advance(position, 100)
+        assert [d.ordinal for d in files.slices("s", position, reached)] == [n]
+        assert files.advance(reached, 100) == reached
+        position = reached
+    monkeypatch.undo()
+    spool.push([(4, 4)])
+    spool.push([(5, 5)], partition=1)  # two at once, and a name that head does not tell
+    reached = files.advance(position, 100)
+    assert [d.ordinal for d in files.slices("s", position, reached)] == [4, 5]
+    assert [d.ordinal for d in files.slices("s", SpoolPosition(), reached)] == list(range(6))
 
 
 def test_pushed_times_may_be_texts(tmp_path: Path) -> None:
@@ -650,7 +696,7 @@ def test_one_source_keeps_the_positions_of_all_streams(tmp_path: Path) -> None:
     assert planned(reader, {}, first) == [[("a", 0)]]
     pushed.push([(1, 10), (2, 20)])
     second = reader.latestOffset(first, limit)
-    assert planned(reader, first, second) == [[("a", 6)], [("m", 0)]]
+    assert planned(reader, first, second) == [[("a", 6), ("m", 0)]]
     assert reader.latestOffset(second, limit) == second
 
     numbers(tmp_path / "b.csv", 0, 3)
@@ -697,18 +743,18 @@ def test_a_watched_folder_is_cut_by_rows_files_and_bytes(tmp_path: Path) -> None
     files.look()
     most = 2**62
     assert [Path(p).stem for p in files.paths] == ["6", "7", "8", "9"]
-    end, slices = files.advance(FolderPosition(), 15, most, most)
+    end, slices = in_line(files).advance(Places(4, listed=files.digest(4)), Take(15))
     assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("6", 0, 10, 0), ("7", 0, 5, 10)]
-    assert end == FolderPosition(1, 5, 15, end.listed)
+    assert (end.begun, end.open, end.ordinal) == (2, ((1, 5, 15),), 15)
     again = FolderFiles(definition, tmp_path, tmp_path / "list")
-    end, slices = again.advance(end, most, 2, most)
+    end, slices = in_line(again).advance(end, Take(most, files=2))
     assert [(Path(s[1]).stem, *s[2:5]) for s in slices] == [("7", 5, 10, 15), ("8", 0, 10, 20)]
     per_row = (
         pyarrow.parquet.read_metadata(tmp_path / "6.parquet").row_group(0).total_byte_size / 10
     )
-    end, slices = again.advance(end, most, most, int(3 * per_row) + 1)
+    end, slices = in_line(again).advance(end, Take(most, int(3 * per_row) + 1))
     assert [s[2:4] for s in slices] == [(0, 3)]
-    _, slices = again.advance(end, most, most, 1)  # one row at least
+    _, slices = in_line(again).advance(end, Take(most, 1))  # one row at least
     assert [s[2:4] for s in slices] == [(3, 4)]
     parquet_file(tmp_path / "old.parquet", range(2), -100)  # older, but it came later
     again.look()
@@ -734,14 +780,13 @@ def test_the_list_of_a_watched_folder_after_a_crash(tmp_path: Path) -> None:
         FolderFiles(definition, tmp_path, tmp_path / "list")
     (tmp_path / "c.parquet").write_bytes(b"half a file")
     files = FolderFiles(definition, tmp_path, tmp_path / "other")
-    files.look()
-    end, slices = files.advance(FolderPosition(), 100, 100, 2**62)
-    assert [Path(s[1]).stem for s in slices] == ["a", "b"]  # those before it come first
+    reader = FolderReader(definition, files, Limits(100))
+    end = reader.advance(Places(), False)
+    assert [Path(s[1]).stem for s in reader.slices(Places(), end)] == ["a", "b"]  # those before it
     with pytest.raises(DataError, match=r"c.parquet' .* must be a whole Parquet file"):
-        files.advance(end, 100, 100, 2**62)
+        reader.advance(end, False)
     parquet_file(tmp_path / "c.parquet", range(3), 2)  # it was not in the list yet
-    files.look()
-    assert [Path(s[1]).stem for s in files.advance(end, 100, 100, 2**62)[1]] == ["c"]
+    assert [Path(s[1]).stem for s in reader.slices(end, reader.advance(end, False))] == ["c"]
 
 
 @pytest.mark.spark
@@ -757,6 +802,22 @@ def test_a_watched_folder_on_spark(spark: Any, tmp_path: Path) -> None:
     parquet_file(folder / "a.parquet", range(50, 57), -5)
     run.until(run.start(definition, tmp_path / "list"), lambda: len(run.rows) == 8)
     assert [row[0] for row in read_all(definition, run.rows)] == list(range(57))
+
+
+def test_arrow_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [None if n % 7 == 3 else n for n in range(40)]
+    table = pa.table({"n": list(range(40)), "t": pa.array(times, pa.int64())})
+    file = tmp_path / "a.arrow"
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=9)
+    definition = stream(NUMBERS, path=file)
+    (whole,) = read_file(definition, "arrow", str(file), 2, 39)
+    monkeypatch.setattr(columnar, "BLOCK_ROWS", 4)
+    parts = list(read_file(definition, "arrow", str(file), 2, 39))
+    assert [part.table.num_rows + part.rejected.num_rows for part in parts] == [4] * 9 + [1]
+    assert pa.concat_tables([part.table for part in parts]).equals(whole.table)
+    assert np.concatenate([part.positions for part in parts]).tolist() == whole.positions.tolist()
+    assert pa.concat_tables([part.rejected for part in parts]).equals(whole.rejected)
 
 
 @pytest.mark.spark
@@ -813,7 +874,6 @@ def test_native_csv_shows_broken_rows_and_the_order_of_files(spark: Any, tmp_pat
     assert part.table["n"].to_pylist() == [0, *[1] * 20, *[2] * 3]
     assert part.table["t"].to_pylist()[0] == datetime(2024, 1, 1)
     assert part.rejected["raw"].to_pylist() == ["x,2024-01-01 00:00:00", "5"]
-    assert read_native(definition, table[native_column("s")], [1]).table["n"].null_count == 24
 
 
 @pytest.mark.spark

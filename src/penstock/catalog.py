@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from penstock.algebra import Node, Scan, TableScan
+from penstock.algebra import Node, Scan, TableScan, Window, walk
 from penstock.errors import ConfigError, QueryError, suggest
 from penstock.expr.nodes import Expr
+from penstock.extensions import extension
 from penstock.masking import hide, hide_options
 from penstock.model import TIMESTAMP, Field, Schema
 from penstock.options import Secret, refers
 from penstock.timing import TimeRules
+from penstock.windows import WindowSpec
 
 
 @dataclass(frozen=True)
 class StreamDef:
-    """``CREATE STREAM``: ``time`` is the position of the TIMESTAMP BY column.
+    """``CREATE STREAM``: ``time`` is the position of the TIMESTAMP BY column, ``until`` of UNTIL.
 
     ``timing`` is what it says about time.  ``deadletter`` names the sink of rows that do not parse
     (``ON ERROR DEADLETTER sink``; None: fail), ``late`` that of late rows (``LATE INTO sink``;
@@ -38,9 +42,23 @@ class StreamDef:
     deadletter: str | None = None
     late: str | None = None
     sql: str = field(default="", repr=False)
+    until: int | None = None
 
     def __post_init__(self) -> None:
         hide_options(self.format, self.options)
+
+    @property
+    def scan(self) -> Scan:
+        """The stream in a plan."""
+        prioritised = self.priority is not None
+        return Scan(self.name, self.schema, self.time, prioritised=prioritised)
+
+    @property
+    def relation(self) -> Node:
+        """What its name means in FROM: the stream, or the relation that its rows' ends make."""
+        if self.until is None:
+            return self.scan
+        return Window(self.scan, WindowSpec(until=self.until))
 
 
 CLOCK = StreamDef(
@@ -68,6 +86,26 @@ class TableDef:
 
     def __post_init__(self) -> None:
         hide_options(self.format, self.options)
+
+
+WRITTEN = "_values"
+"""The format of tables whose rows stand in a query: VALUES."""
+
+
+def written_name(schema: Schema, rows: Sequence[Sequence[Any]]) -> str:
+    """Return the name of a table whose rows stand in a query: the same for the same rows."""
+    kinds = [str(kind) for kind in schema.types]
+    digest = hashlib.sha256(json.dumps([kinds, rows]).encode()).hexdigest()[:16]
+    return f"{WRITTEN}_{digest}"
+
+
+def written_tables(plan: Node) -> dict[str, TableDef]:
+    """Return the tables of a plan whose rows stand in it, by name."""
+    return {
+        node.table: TableDef(node.table, node.schema, WRITTEN, {"rows": json.dumps(node.rows)})
+        for node in walk(plan)
+        if isinstance(node, TableScan) and node.rows is not None
+    }
 
 
 @dataclass(frozen=True)
@@ -100,7 +138,9 @@ class ViewDef:
 class QueryDef:
     """``CREATE QUERY``: a continuous query and the sink it goes into (None: memory).
 
-    A materialized view is a query too, whose answer goes nowhere: ``keep`` is not None.
+    A materialized view is a query too, whose answer goes nowhere: ``keep`` is not None.  ``within``
+    are the seconds in which it wants its answers, ``weight`` is how much they count.  ``early``
+    names the sink of EARLY INTO.
     """
 
     name: str
@@ -108,6 +148,9 @@ class QueryDef:
     sink: str | None = None
     sql: str = ""
     keep: int | None = None
+    within: float | None = None
+    weight: float = 1.0
+    early: str | None = None
 
 
 Opened = TypeVar("Opened", StreamDef, TableDef, SinkDef)
@@ -135,6 +178,17 @@ class Catalog:
     sinks: dict[str, SinkDef] = field(default_factory=dict)
     queries: dict[str, QueryDef] = field(default_factory=dict)
     remembered: frozenset[str] = frozenset()
+
+    def copy(self) -> Catalog:
+        """Return a catalog with the same definitions, to which others can be added."""
+        return Catalog(
+            dict(self.streams),
+            dict(self.tables),
+            dict(self.views),
+            dict(self.sinks),
+            dict(self.queries),
+            self.remembered,
+        )
 
     def of_kind(self, kind: str) -> dict[str, Any]:
         """Return the dictionary of 'stream', 'table', 'view', 'sink' or 'query'."""
@@ -180,7 +234,7 @@ class Catalog:
         found = self.streams.get(name.lower()) or self.tables.get(name.lower())
         match found or self.views.get(name.lower()):
             case StreamDef() as stream:
-                return Scan(stream.name, stream.schema, stream.time)
+                return stream.relation
             case TableDef() as table:
                 return TableScan(table.name, table.schema, table.valid_from, table.valid_to)
             case ViewDef() as view:
@@ -199,6 +253,9 @@ class Catalog:
 # Names
 
 _LONGEST, _LONGEST_FILE = 100, 200
+
+_LANE_WORDS = ("~lane", "~early")
+"""How the outlet of a query's answers by the lane ends (`penstock.runs.deliveries`)."""
 
 
 def check_name(kind: str, name: str) -> None:
@@ -220,6 +277,12 @@ def check_name(kind: str, name: str) -> None:
             f"the name of a {kind} must have 1 to {_LONGEST} characters that can be printed and "
             f"are not all dots or spaces, {told}"
         )
+    taken = next((word for word in _LANE_WORDS if word in name.lower()), None)
+    if kind in ("query", "view") and taken is not None:
+        raise QueryError(
+            f"the name of a query must not have '{taken}' in it, under which answers by the lane "
+            f"are kept apart, got '{name}'; choose another name"
+        )
 
 
 def folder_name(name: str) -> str:
@@ -228,6 +291,23 @@ def folder_name(name: str) -> str:
 
 
 # Secrets that a script only refers to
+
+
+def packaged_format(group: str, what: str, kind: str, wanted: type[Any]) -> Any:
+    """Return the format that an installed package brings under a name; None if none does."""
+    try:
+        found = extension(group, kind)
+    except Exception as error:
+        raise ConfigError(
+            f"the package that brings the {what} format {kind} must be one that can be imported, "
+            f"but: {type(error).__name__}: {error}"
+        ) from error
+    if found is not None and not isinstance(found, wanted):
+        raise ConfigError(
+            f"the entry point {kind} of {group} must name a {wanted.__name__}, got "
+            f"{type(found).__name__}"
+        )
+    return found
 
 
 def has_references(definition: StreamDef | TableDef | SinkDef) -> bool:

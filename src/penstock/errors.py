@@ -6,9 +6,8 @@ that the command line and the shell can underline it.  Secrets are masked when a
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from penstock.masking import holds_secret, masked, masked_script
 
@@ -44,6 +43,56 @@ class QueryError(PenstockError):
         return f"{message}\n{underline(self.sql, self.start, self.end)}"
 
 
+class ScriptError(QueryError):
+    """Several statements of a script are wrong: ``errors`` are all mistakes, in order.
+
+    ``unread`` statements read what has a mistake, and could not be looked at.
+    """
+
+    def __init__(self, errors: Sequence[QueryError], unread: int = 0) -> None:
+        first = errors[0]
+        super().__init__(first.message, first.sql, first.start, first.end)
+        self.errors = tuple(errors)
+        self.unread = unread
+
+    def __str__(self) -> str:
+        return "\n".join([*(str(error) for error in self.errors), self.summary])
+
+    @property
+    def summary(self) -> str:
+        """How many mistakes there are."""
+        told = f"{len(self.errors)} mistakes"
+        if self.unread:
+            told += f"; {unread_text(self.unread)}"
+        return f"{told}; nothing was run"
+
+
+class QueryWarning(UserWarning):
+    """A statement can be run, but may not be what is meant; ``about`` is what it declares."""
+
+    def __init__(
+        self, message: str, sql: str | None = None, start: int = 0, end: int = 0, about: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.message = masked(message)
+        self.sql = sql
+        self.start = start
+        self.end = end
+        self.about = about
+
+    def __str__(self) -> str:
+        if self.sql is None:
+            return self.message
+        return f"{self.message}\n{underline(self.sql, self.start, self.end)}"
+
+
+def unread_text(count: int) -> str:
+    """Say how many statements could not be looked at because of the mistakes of others."""
+    if count == 1:
+        return "1 statement reads what has a mistake, and was not looked at"
+    return f"{count} statements read what has a mistake, and were not looked at"
+
+
 class DataError(PenstockError):
     """A row, a file or a value does not hold what was declared: the user's data."""
 
@@ -67,11 +116,57 @@ class InternalError(PenstockError):
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return ``did you mean 'x'? `` when something close exists, then the names that do."""
     names = sorted(set(known))
-    close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.6)
-    original = next((n for n in names if close and n.lower() == close[0]), None)
-    hint = f"did you mean '{original}'? " if original else ""
+    close = closest(name, names)
+    hint = f"did you mean '{close}'? " if close else ""
     listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
     return f"{hint}known: {listed}" if names else f"{hint}there are none yet"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the one of the known names that a name was surely meant to be; None: that is open.
+
+    It is the same but for case and underscores, or few letters of a long word are wrong, or it is
+    the only one that begins with the name, or has it as one of its words.
+    """
+    names = sorted(set(known))
+    plain = {n: re.sub(r"[\W_]", "", n.lower()) for n in names}
+    wanted = re.sub(r"[\W_]", "", name.lower())
+    if not wanted:
+        return None
+    slips = {n: _slips(wanted, letters) for n, letters in plain.items() if letters}
+    near = [n for n in slips if slips[n] <= _forgiven(wanted, plain[n])]
+    if near:
+        return min(near, key=lambda n: (slips[n], n))
+    longer = [n for n in names if len(wanted) >= 3 and plain[n].startswith(wanted)]
+    parts = [n for n in names if name.lower() in re.split(r"[\W_]+", n.lower())]
+    return next((found[0] for found in (longer, parts) if len(found) == 1), None)
+
+
+def _forgiven(wanted: str, found: str) -> int:
+    """Return how many slips of the pen two words may be apart and still be the same."""
+    if wanted == found * 2 or wanted * 2 == found:  # aa for a
+        return 1
+    shorter, longer = sorted((len(wanted), len(found)))
+    if longer < 4 or shorter < 3:
+        return 0
+    begun = wanted.startswith(found) or found.startswith(wanted)
+    if wanted[:4] == found[:4] and longer >= 6 and not begun:  # sqlight for sqlite
+        return 3
+    return 1 if longer < 7 else 2
+
+
+def _slips(a: str, b: str) -> int:
+    """Return how many letters are missing, too many, wrong or exchanged with their neighbour."""
+    rows = [list(range(len(b) + 1))]
+    for i, letter in enumerate(a, 1):
+        row = [i]
+        for j, other in enumerate(b, 1):
+            cost = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
+                cost = min(cost, rows[-2][j - 2] + 1)
+            row.append(cost)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 def shown_cause(error: BaseException) -> BaseException | None:
@@ -115,3 +210,10 @@ def underline(sql: str, start: int, end: int) -> str:
         f"{gutter}{before}{sql[first:last]}{after}\n"
         f"{' ' * (len(gutter) - 2)}| {' ' * (len(before) + start - first)}{'^' * (end - start)}"
     )
+
+
+def some_of(names: Sequence[str], most: int = 5) -> str:
+    """Return names with commas between them; of many only the first, and how many others."""
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} others"

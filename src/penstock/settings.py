@@ -14,35 +14,38 @@ from penstock.errors import ConfigError, suggest
 
 Value = TypeVar("Value")
 
+_KINDS: dict[type, str] = {int: "int", bool: "bool", str: "str", float: "seconds"}
+
 
 class Setting(Generic[Value]):
-    """One setting; ``kind`` is int, bool, str, bytes, seconds or memory (as Java writes it).
+    """One setting, named by its attribute: ``batch_rows`` is batch.rows.
 
-    ``choices`` limits strings, ``least`` and ``most`` numbers.
+    ``kind`` is int, bool, str, bytes, seconds or memory (as Java writes it); mostly the default
+    tells it.  ``choices`` limits strings, ``least`` and ``most`` numbers.  One that is ``live`` can
+    be changed while queries run.
     """
 
     def __init__(
         self,
-        name: str,
         default: Value,
-        kind: str,
         doc: str,
         choices: tuple[str, ...] = (),
-        least: int | None = None,
+        least: float | None = None,
         most: int = 2**62,
+        live: bool = False,
+        kind: str = "",
     ) -> None:
-        self.name = name
         self.default = default
-        self.kind = kind
         self.doc = doc
         self.choices = choices
         self.least = least
         self.most = most
+        self.live = live
+        self.kind = kind or _KINDS[type(default)]
 
-    @property
-    def attribute(self) -> str:
-        """The name under which it is read."""
-        return self.name.replace(".", "_")
+    def __set_name__(self, owner: type[Settings], name: str) -> None:
+        self.attribute = name
+        self.name = name.replace("_", ".", 1)
 
     @overload
     def __get__(self, settings: None, owner: type[Settings]) -> Setting[Value]: ...
@@ -58,61 +61,57 @@ class Setting(Generic[Value]):
         raise AttributeError(f"the setting '{self.name}' cannot be changed")
 
 
+_POLICIES = (
+    "fifo",
+    "roundrobin",
+    "topological",
+    "minlatency",
+    "biggest",
+    "highestpriority",
+    "minlatencypriority",
+    "greedy",
+    "chain",
+    "sharedchain",
+    "mergedchain",
+    "qos",
+)
+SCHEDULERS = tuple(name + plus for name in _POLICIES for plus in ("", "+"))
+
+
 class Settings:
     """The settings in force: defaults, overridden by what the user gave. Immutable."""
 
     shards = Setting(
-        "shards",
         0,
-        "int",
         "Number of shards, and so of tasks per stage; 0 means one per core that Spark has. It is "
         "fixed when a checkpoint is made.",
         least=0,
         most=65_536,
     )
-    trigger = Setting(
-        "trigger", 0.1, "seconds", "Shortest time between the starts of two micro-batches."
-    )
+    trigger = Setting(0.1, "Shortest time between the starts of two micro-batches.")
     heartbeat_every = Setting(
-        "heartbeat.every",
         1.0,
-        "seconds",
         "How often a stream with HEARTBEAT FROM CLOCK looks at the clock while no rows come and "
         "none are known to wait for it; each look that moves time is a micro-batch.",
     )
     batch_rows = Setting(
-        "batch.rows",
-        1_000_000,
-        "int",
-        "Most rows that one source of Penstock's own puts into a batch.",
-        least=1,
+        1_000_000, "Most rows that one source of Penstock's own puts into a batch.", least=1
     )
     batch_seconds = Setting(
-        "batch.seconds",
         1.0,
-        "seconds",
         "Time that a batch should take: batches of Penstock's own sources are made larger or "
         "smaller, up to `batch.rows`, until they do. 0 means `batch.rows` always.",
     )
     batch_bytes = Setting(
-        "batch.bytes",
         256 << 20,
-        "bytes",
         "Most bytes that one source of Penstock's own puts into a batch: of text as it is in the "
         "file, of Parquet as it is in memory.",
         least=1,
+        kind="bytes",
     )
-    batch_files = Setting(
-        "batch.files",
-        64,
-        "int",
-        "Most files that one folder source puts into a batch.",
-        least=1,
-    )
+    batch_files = Setting(64, "Most files that one folder source puts into a batch.", least=1)
     pack_tasks = Setting(
-        "pack.tasks",
         0,
-        "int",
         "Most tasks that read and pack what one stream brings in a batch, and most of its files "
         "that are read at once; 0 means one per core that Spark has. Only streams with several "
         "source partitions need more than one.",
@@ -120,59 +119,46 @@ class Settings:
         most=65_536,
     )
     pack_rows = Setting(
-        "pack.rows",
         250_000,
-        "int",
         "Rows of one stream in a batch from which on another task that packs it is worth while.",
         least=1,
     )
     block_rows = Setting(
-        "block.rows",
         262_144,
-        "int",
         "Most rows of one block of an expansion, such as join pairs: bounds memory.",
         least=1,
     )
     join_memory = Setting(
-        "join.memory",
         256 << 20,
-        "bytes",
         "Memory that one join may use for its rows in one shard: for tables that are read, for "
         "pages of files that are looked at, and with `join.method=tpmj` for rows gathered, blocks "
         "merged and results sorted. What is beyond it is in files.",
         least=1,
+        kind="bytes",
     )
     merge_strategy = Setting(
-        "merge.strategy",
         "greedy",
-        "str",
         "When state runs are merged: often (`greedy`), only `merge.fan_in` at once (`maxfanin`), "
         "or the first while little arrives and the second while much does (`load`).",
         ("greedy", "maxfanin", "load", "always", "never"),
     )
-    merge_fan_in = Setting("merge.fan_in", 8, "int", "Runs that are merged at once.", least=2)
+    merge_fan_in = Setting(8, "Runs that are merged at once.", least=2)
     join_method = Setting(
-        "join.method",
         "auto",
-        "str",
         "How joins are computed: by probing stored state (`temporal`), by merging runs sorted by "
         "value, in time slices (`tpmj`) or for finite streams (`pmj`). Where a method cannot be "
         "used, and with `auto`, it is `temporal`.",
         ("auto", "temporal", "tpmj", "pmj"),
     )
     join_buffer = Setting(
-        "join.buffer",
         "auto",
-        "str",
         "What a join keeps while one input runs ahead of the other: `input` keeps its rows until "
         "the other has caught up, `output` joins at once and keeps the results until they are "
         "final. `auto` decides by the results per row that were measured.",
         ("auto", "input", "output"),
     )
     join_split = Setting(
-        "join.split",
         0,
-        "int",
         "Shards that share the rows of one join key, for keys so frequent that one shard is too "
         "busy with them: rows of one side go to one of them, rows of the other side to all. `0` "
         "finds such keys, and cells of joins without keys, while running and splits only them, "
@@ -182,16 +168,12 @@ class Settings:
         least=0,
     )
     join_index = Setting(
-        "join.index",
         True,
-        "bool",
         "Whether joins without an equality find partners by an order of the condition. Without it "
         "every pair is tested.",
     )
     join_multiway = Setting(
-        "join.multiway",
         "auto",
-        "str",
         "Whether an inner join of three or more inputs is made by one operator, where one order of "
         "each input serves all conditions, or by a cascade of joins of two. `auto` takes the "
         "cascade where its first join was measured to be selective, where another query needs a "
@@ -199,69 +181,140 @@ class Settings:
         "after SELECT goes before it; a query that runs stays as it is.",
         ("auto", "always", "never"),
     )
+    join_windows = Setting(
+        "shared",
+        "Whether queries that join the same streams on the same condition, with different windows "
+        "`RANGE`, share one join with the largest windows, behind which each gets its own rows "
+        "(`shared`), or have a join each (`apart`). It is decided when a query begins; one that "
+        "runs stays as it is.",
+        ("shared", "apart"),
+    )
+    join_order = Setting(
+        "lwo",
+        "In which order a join that several windows share makes its results: as its state is "
+        "stored (`lwo`, largest window only), the youngest partners first, so that small windows "
+        "have their answers first (`swf`, smallest window first), or first those that serve most "
+        "queries for the least work (`mqt`, maximum query throughput). The last two cost time, and "
+        "are for large batches with a `scheduler.quantum` that lets answers leave before the end.",
+        ("lwo", "swf", "mqt"),
+    )
     lifetime = Setting(
-        "lifetime",
         "direct",
-        "str",
         "How the end of a row's life travels through the plan: with the row, or told later as "
         "(holder, end) where it is not known yet (`direct`); or as a second, negative copy of the "
         "row when it dies (`negative`). It belongs to the plan: a checkpoint is continued with the "
         "value it was made with.",
         ("direct", "negative"),
     )
+    filter_order = Setting(
+        "adaptive",
+        "In which order the conditions that a selection joins by AND are evaluated: by what each "
+        "costs and lets pass, as measured while running (`adaptive`), or as they are written "
+        "(`written`). A condition that can fail keeps its place.",
+        ("adaptive", "written"),
+    )
     train_rows = Setting(
-        "train.rows",
         0,
-        "int",
         "Rows that go through a stage together; 0 means as many as `stage.memory` allows. Small "
         "batches are one train.",
         least=0,
+        live=True,
     )
     stage_memory = Setting(
-        "stage.memory",
         64 << 20,
-        "int",
         "Bytes that may wait between the operators of a stage in one task, about: where they are "
-        "more, fewer rows go through it together.",
-        least=1 << 20,
+        "more, fewer rows go through it together. As many of what a task was sent are kept in "
+        "memory; the rest goes into temporary files.",
+        least=1,
+        live=True,
+        kind="bytes",
     )
     scheduler = Setting(
-        "scheduler",
-        "topological",
-        "str",
-        "Which operator of a fragment runs next.",
-        ("topological", "roundrobin"),
+        "fifo",
+        "Which operator of a stage runs next, where a batch is more than one train: `fifo` (a "
+        "train to its end, then the next), `roundrobin`, `topological` (sources first), "
+        "`minlatency` (whole paths to an answer), `biggest` (queue), `highestpriority` (by the "
+        "WEIGHT of queries), `minlatencypriority` (by WEIGHT, then whole paths), `greedy` (what "
+        "shrinks most per second), `chain`, `sharedchain`, "
+        "`mergedchain` (segments of progress charts), `qos` (by WITHIN and WEIGHT of queries). "
+        "With `+` behind its name the chosen operator empties its queue.",
+        SCHEDULERS,
+        live=True,
     )
-    rules = Setting("rules", True, "bool", "Whether the optimizer's rules are applied.")
-    panes = Setting("panes", True, "bool", "Whether sliding aggregates are computed from panes.")
-    fsync = Setting("fsync", True, "bool", "Whether run files and manifests are forced to disk.")
-    retain_manifests = Setting(
-        "retain.manifests",
-        10,
-        "int",
-        "Manifests kept for inspection besides the newest.",
+    scheduler_bound = Setting(
+        False,
+        "Whether `sharedchain` admits no train while as many are under way as queries share an "
+        "output: then it never holds more than Chain without sharing would.",
+        live=True,
+    )
+    scheduler_quantum = Setting(
+        0,
+        "Most rows that an operator takes in one turn, and about the most that it makes; 0: one "
+        "train, and `block.rows`.",
         least=0,
+        live=True,
     )
-    spark_ui = Setting(
-        "spark.ui", False, "bool", "Whether Spark's web UI runs, on loopback, in own sessions."
+    lane = Setting(
+        True,
+        "Whether rows of streams with PRIORITY above 0 are answered at once, beside the batches, "
+        "where a plan allows it. Without it the same answers come later, with their batches.",
     )
-    driver_memory = Setting(
-        "driver.memory", "2g", "memory", "Memory of the Spark driver in own sessions."
+    lane_wait = Setting(
+        0.2,
+        "Seconds that a batch waits for the lane, at most, to answer important rows that it is "
+        "about to take.",
+        least=0,
+        kind="seconds",
+        live=True,
     )
+    lane_patience = Setting(
+        5.0,
+        "Seconds after which the process of the lane counts as hanging when it gives no answer: it "
+        "is started again, and the rows come by a batch if that is sooner.",
+        least=0.01,
+        kind="seconds",
+    )
+    lane_rows = Setting(
+        128,
+        "Rows that the lane answers in one turn, about: more are answered faster, but those that "
+        "come meanwhile wait.",
+        least=1,
+    )
+    lane_queue = Setting(
+        "levels",
+        "In which order important rows that wait for the lane are answered: as they came "
+        "(`normal`, `direct`), the newest first (`weak`), by priority in one sorted list "
+        "(`strong`), in a heap (`strong2`), or in one list per priority (`levels`).",
+        ("normal", "direct", "weak", "strong", "strong2", "levels"),
+    )
+    lane_scheduler = Setting(
+        "highestpriority",
+        "Of which stream the lane answers rows next: the one whose next rows are the most "
+        "important, also with the cheaper ones first (`minlatencypriority`); all together as they "
+        "came (`fifo`), one after another, the one of which most waits, the cheapest.",
+        (
+            "highestpriority",
+            "minlatencypriority",
+            "fifo",
+            "roundrobin",
+            "biggest",
+            "minlatency",
+        ),
+    )
+    rules = Setting(True, "Whether the optimizer's rules are applied.")
+    panes = Setting(True, "Whether sliding aggregates are computed from panes.")
+    fsync = Setting(True, "Whether run files and manifests are forced to disk.")
+    retain_manifests = Setting(10, "Manifests kept for inspection besides the newest.", least=0)
+    spark_ui = Setting(False, "Whether Spark's web UI runs, on loopback, in own sessions.")
+    driver_memory = Setting("2g", "Memory of the Spark driver in own sessions.", kind="memory")
     driver_host = Setting(
-        "driver.host",
         "",
-        "str",
         "Address at which the executors of a cluster reach the driver; empty means this machine's "
         "name. A local Spark is always on loopback.",
     )
-    executor_memory = Setting(
-        "executor.memory", "1g", "memory", "Memory of each Spark executor on a cluster."
-    )
+    executor_memory = Setting("1g", "Memory of each Spark executor on a cluster.", kind="memory")
     cluster_cores = Setting(
-        "cluster.cores",
         0,
-        "int",
         "Most cores that are taken of a cluster; 0 means all that it offers. When it is set, it is "
         "also the number of shards that `shards=0` means.",
         least=0,
@@ -276,6 +329,17 @@ class Settings:
             if name not in _BY_NAME:
                 raise ConfigError(f"there is no setting '{name}'; {suggest(name, _BY_NAME)}")
             self._values[name] = parse(_BY_NAME[name], value)
+
+    def changed(self, name: str, value: Any) -> Settings:
+        """Return these settings with one changed, which must be one that can while queries run."""
+        after = self.but({name: value})
+        if not _BY_NAME[name].live:
+            able = ", ".join(sorted(setting.name for setting in SETTINGS if setting.live))
+            raise ConfigError(
+                f"the setting '{name}' must be given when the session is opened, with --set or "
+                f"Session(settings=..); what can be changed while queries run is {able}"
+            )
+        return after
 
     def but(self, given: Mapping[str, Any]) -> Settings:
         """Return these settings with some others in their place."""
@@ -297,14 +361,19 @@ def parse(setting: Setting[Any], value: Any) -> Any:
     try:
         converted = _CONVERT[setting.kind](value)
     except (ValueError, KeyError):
+        default = str(setting.default).lower() if setting.kind == "bool" else setting.default
         raise ConfigError(
-            f"the setting '{setting.name}' must be of kind {setting.kind}, got {value!r}; "
-            f"its default is {setting.default!r}"
+            f"the setting '{setting.name}' must be {_IN_WORDS[setting.kind]}, got {value!r}; "
+            f"its default is {default}"
         ) from None
     if setting.choices and converted not in setting.choices:
+        if isinstance(converted, str) and converted.lower() in setting.choices:
+            return converted.lower()
+        close = suggest(str(value), setting.choices)
+        hint = f"; {close.partition('?')[0]}?" if close.startswith("did you mean") else ""
         raise ConfigError(
             f"the setting '{setting.name}' must be one of {', '.join(setting.choices)}, "
-            f"got {value!r}"
+            f"got {value!r}{hint}"
         )
     if setting.least is not None and converted < setting.least:
         raise ConfigError(
@@ -345,6 +414,14 @@ def _memory(value: Any) -> str:
     return text
 
 
+_IN_WORDS = {
+    "int": "a whole number",
+    "bool": "true or false, on or off",
+    "str": "text",
+    "bytes": "a size such as 64m or 2g",
+    "seconds": "a time such as 100ms, 5s or 2m",
+    "memory": "a size such as 512m or 2g",
+}
 _CONVERT: dict[str, Any] = {
     "int": lambda v: int(str(v)),
     "bool": _bool,

@@ -5,6 +5,9 @@ temporary checkpoint, what Spark starts from and what Spark itself writes.  Its 
 locked while the process lives; the lock goes with the process, however that ends.  A start removes
 the folders that nobody locks.  Folders are made, locked and looked at under the lock of the parent,
 so that none is removed between its making and its locking.
+
+What a task cannot hold in memory goes into files without names.  They are where Spark has its own
+such files, if it says so, and nothing of them is left when the process has ended.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 _LOCK = "lock"
 _NAME = re.compile(r"\d+-[0-9a-f]{12}")
@@ -53,6 +57,19 @@ def own_folder() -> Path:
 def new_folder(purpose: str) -> Path:
     """Return a new folder, for its owner only; it is gone when the process has ended."""
     return Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=own_folder()))
+
+
+def nameless_file() -> BinaryIO:
+    """Return an open file that has no name: it goes with the last who has it open or mapped."""
+    return tempfile.TemporaryFile(dir=space(), buffering=0)
+
+
+def space() -> str:
+    """Return the folder with room for files without names."""
+    for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
+        if folder and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    return tempfile.gettempdir()
 
 
 def _parent() -> Path:

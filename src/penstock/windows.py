@@ -38,13 +38,17 @@ class WindowSpec:
 
     * ``rows``: ``ROWS N``; with ``rows_slide``: ``ROWS N SLIDE M``.
     * ``range``: ``RANGE T``; with ``slide``: ``RANGE T SLIDE D``; ``RANGE UNBOUNDED SLIDE D`` is
-      ``range=INF, slide=D``.  ``rows`` and ``range`` together: both hold, the earlier end wins.
+      ``range=INF, slide=D``.  ``rows`` and ``range`` together: both hold, the earlier end wins;
+      with ``slide`` as well, what both hold at a pulse stays until the next one.
     * ``hop``: ``HOP T SLIDE D`` with ``slide``, ``TUMBLE T`` if both are T.  Their pulses are moved
       by ``offset``, which ignores no element.
     * ``now``: ``NOW``; ``fixed``: ``FIXED M``; ``session``: ``SESSION G``.
     * ``after``, ``before``: landmarks, may be combined.
     * ``partition_by``: positions of input columns, only with ``rows`` or ``session``.
     * ``origin``: ``START x``: elements with ``t < x`` are ignored, pulses count from ``x``.
+    * ``shift``: ``SHIFT d``: everything happens ``d`` later, births, deaths and pulses.
+    * ``until``: position of the column that holds the end of a row, of a stream declared with
+      ``TIMESTAMP BY s UNTIL e``; such a window has no other part.
     * ``bounds``: columns that say in which window a row is.  A row of HOP is then one row for each
       window, which lasts from one pulse to the next.
     """
@@ -63,20 +67,37 @@ class WindowSpec:
     hop: int | None = None
     offset: int | None = None
     bounds: Bounds | None = None
+    shift: int | None = None
+    until: int | None = None
 
     def __repr__(self) -> str:
         """Return all fields, the newer ones where they are set: plans are known by this text."""
         shown = [
             f"{f.name}={getattr(self, f.name)!r}"
             for f in fields(self)
-            if f.name not in ("hop", "offset", "bounds") or getattr(self, f.name) is not None
+            if f.name not in ("hop", "offset", "bounds", "shift", "until")
+            or getattr(self, f.name) is not None
         ]
         return f"WindowSpec({', '.join(shown)})"
 
     @property
     def pulses_from(self) -> int:
-        """Where pulses are counted from."""
+        """Where pulses are counted from, without SHIFT."""
         return (self.origin or 0) + (self.offset or 0)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether elements may come into the window later than at their own time."""
+        return any(m is not None for m in (self.slide, self.rows_slide, self.shift))
+
+    @property
+    def pattern(self) -> str:
+        """The update pattern of what is in the window, see `penstock.algebra.update_pattern`."""
+        if not self.by_time:
+            return "strict"
+        if self.until is not None:
+            return "weak"
+        return "monotonic" if self.unbounded else "weakest"
 
     @property
     def by_time(self) -> bool:
@@ -86,7 +107,7 @@ class WindowSpec:
     @property
     def drops_rows(self) -> bool:
         """Whether some elements are in no snapshot, by their time or by what follows them."""
-        bounds = (self.origin, self.after, self.before, self.slide)
+        bounds = (self.origin, self.after, self.before, self.slide, self.shift, self.until)
         return not self.by_time or any(b is not None for b in bounds)
 
     @property
@@ -98,6 +119,7 @@ class WindowSpec:
             and not self.now
             and self.fixed is None
             and self.hop is None
+            and self.until is None
         )
 
 
@@ -106,3 +128,27 @@ def plus(time: I64, duration: int) -> I64:
     if duration == INF:
         return np.full(len(time), INF, np.int64)
     return np.where(time > INF - duration, INF, time + duration)
+
+
+def since_pulse(time: I64, slide: int, origin: int) -> I64:
+    """Return how long ago the last pulse at or before each time was; nothing overflows."""
+    past = time - time // slide * slide  # faster than the remainder
+    offset = origin % slide
+    if offset:
+        past -= offset
+        past = np.where(past < 0, past + slide, past)
+    return past
+
+
+def later(time: I64, wait: I64) -> I64:
+    """Return ``time + wait`` (waits are not negative), ``INF`` where that would overflow."""
+    result = time + wait
+    if len(time) and int(time.max()) + int(wait.max()) > INF:
+        result[result < time] = INF
+    return result
+
+
+def up(time: I64, slide: int, origin: int) -> I64:
+    """Return the first pulse at or after each time, ``INF`` where there is none below it."""
+    past = since_pulse(time, slide, origin)
+    return later(time, np.where(past == 0, 0, slide - past))

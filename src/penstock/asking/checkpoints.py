@@ -13,22 +13,25 @@ import pyarrow as pa
 
 from penstock.asking.encoding import Declared, declared_in
 from penstock.asking.onetime import READABLE, HeldRelation, Snapshot, TableReader, answer
+from penstock.catalog import StreamDef, folder_name
 from penstock.cql.binding.once import bind_question, parse_question
 from penstock.cql.grammar.syntax import Parsed
 from penstock.cql.render import in_timestamps, time_text
 from penstock.errors import StateError
 from penstock.model import INF, MIN_TIME
+from penstock.runs.files import make_folder
 from penstock.runs.manifest import Manifest, digest_of
 from penstock.runs.reading import CheckpointReader
 from penstock.settings import Settings
 from penstock.sources.table_formats import whole_table
+from penstock.sources.writer import StreamWriter, check_pushed
 
 
 class CheckpointView:
     """A checkpoint that is only read, while whoever owns it runs or when nobody does.
 
     It takes no lock, writes nothing, and starts neither Spark nor Java.  Each question is answered
-    from the newest batch that is committed when it is asked.
+    from the newest batch that is committed when it is asked.  Only a `writer` adds something: rows.
     """
 
     def __init__(
@@ -96,6 +99,20 @@ class CheckpointView:
             ],
             names=["relation", "from", "to", "columns"],
         )
+
+    def writer(self, stream: str) -> StreamWriter:
+        """Return the writing end of a memory stream: whoever runs on the checkpoint gets the rows.
+
+        They come as those that its own program pushes.
+        """
+        declared = self._reader.read(self._declared)
+        if declared is None:
+            raise self._empty()
+        definition: StreamDef = declared.catalog.get("stream", stream)
+        check_pushed(definition)
+        folder = self._reader.folder / "spool" / folder_name(definition.name)
+        make_folder(folder.parent)
+        return StreamWriter(definition, str(folder), self._config.fsync)
 
     def _declared(self, manifest: Manifest) -> Declared:
         """Return what was declared when a batch was committed."""

@@ -19,7 +19,7 @@ from penstock.algebra import Node
 from penstock.catalog import Catalog, StreamDef, TableDef, ViewDef
 from penstock.errors import StateError
 from penstock.expr import nodes as expr
-from penstock.expr.frames import Frame, OverCall
+from penstock.expr.frames import Extent, Frame, OverCall, RankCall
 from penstock.expr.types import NULL, TYPES
 from penstock.masking import shown_option
 from penstock.model import Field, Schema
@@ -40,6 +40,8 @@ _CLASSES: dict[str, Any] = {
         expr.AggregateCall,
         Frame,
         OverCall,
+        Extent,
+        RankCall,
         Field,
         Schema,
         Bounds,
@@ -144,8 +146,12 @@ def declared_in(data: bytes) -> Declared:
         for encoded in content[kind]:
             definition = decode(encoded)
             getattr(catalog, kind)[definition.name.lower()] = definition
+    ranked = {s.name for s in catalog.streams.values() if s.priority is not None}
+    for name, view in catalog.views.items():  # plans of older checkpoints say nothing of priorities
+        catalog.views[name] = replace(view, plan=algebra.with_priorities(view.plan, ranked))
     queries = (decode(query) for query in content["queries"])
-    return Declared(catalog, {name: (plan, mode) for name, plan, mode in queries})
+    plans = {name: (algebra.with_priorities(plan, ranked), mode) for name, plan, mode in queries}
+    return Declared(catalog, plans)
 
 
 def _encoded(values: Iterable[Any]) -> list[Any]:

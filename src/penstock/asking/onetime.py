@@ -27,7 +27,7 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.algebra import Node, TableScan, Window
 from penstock.asking.encoding import Declared
-from penstock.catalog import Catalog, TableDef
+from penstock.catalog import Catalog, TableDef, written_tables
 from penstock.cql.binding.once import Question
 from penstock.cql.binding.times import MICROSECONDS, STAMPS, time_kinds
 from penstock.cql.render import duration_text, time_text
@@ -388,7 +388,7 @@ def _table_columns(
     question: Question, catalog: Catalog, scan: TableScan, tables: TableReader, time: int | None
 ) -> Columns:
     """Return the rows of a table, at an instant if they have one."""
-    definition = catalog.tables.get(scan.table.lower())
+    definition = catalog.tables.get(scan.table.lower()) or written_tables(scan).get(scan.table)
     if definition is None:
         question.source.fail(
             f"table '{scan.table}' is not declared any more, so its rows cannot be read",

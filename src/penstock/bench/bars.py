@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from rich.table import Table
 
 
 @dataclass
@@ -22,3 +25,11 @@ class Bar:
     @property
     def wanted(self) -> str:
         return f"{'at least' if self.at_least else 'at most'} {self.needed:g}"
+
+
+def bars_table(title: str, bars: Iterable[Bar]) -> Table:
+    """Return what must hold and what was found as a table."""
+    table = Table("figure", "value", "wanted", "", title=title)
+    for bar in bars:
+        table.add_row(bar.text, f"{bar.value:.3f}", bar.wanted, "reached" if bar.met else "missed")
+    return table

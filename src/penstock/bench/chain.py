@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.table import Table
 
-from penstock.bench.bars import Bar
+from penstock.bench.bars import Bar, bars_table
 from penstock.schedule.chart import Point, segments
 
 ELEMENTS = 1000
@@ -302,9 +302,4 @@ def tables(report: Report) -> Iterator[Table]:
         values = [f"{report.at(policy, time):,.0f}" for time in SHOWN]
         found.add_row(policy, *values, f"{report.area(policy) / 1e6:.2f}")
     yield found
-    bars = Table(title=f"from {report.crossing():,} ms on FIFO is below shared Chain")
-    for column in ("figure", "value", "wanted", ""):
-        bars.add_column(column)
-    for bar in report.bars():
-        bars.add_row(bar.text, f"{bar.value:.3f}", bar.wanted, "reached" if bar.met else "missed")
-    yield bars
+    yield bars_table(f"from {report.crossing():,} ms on FIFO is below shared Chain", report.bars())

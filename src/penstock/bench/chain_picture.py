@@ -23,7 +23,7 @@ _TOGETHER = {"round robin": (0, (5, 3)), "shared Chain, bounded": (0, (1, 2))}
 def draw(content: dict[str, Any], path: Path) -> None:
     """Draw what `penstock.bench.chain.Report.as_json` says."""
     plt = pyplot()
-    figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    figure, (axes, below) = plt.subplots(2, 1, figsize=(8, 9), layout="constrained")
     for name, curve in content["curves"].items():
         seconds = [n / 100 for n in range(len(curve))]
         axes.plot(
@@ -39,5 +39,26 @@ def draw(content: dict[str, Any], path: Path) -> None:
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
+    axes.set_title("computed: 1,000 elements, 1 ms each")
+    _draw_engine(content["engine"], below)
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+def _draw_engine(engine: dict[str, Any], axes: Any) -> None:
+    """Draw what `penstock.bench.chain_engine.Report.as_json` says."""
+    for name, curve in engine["curves"].items():
+        share = engine["areas"][name] / engine["areas"]["FIFO"]
+        axes.plot(
+            [seconds for seconds, _ in curve],
+            [held / 1e6 for _, held in curve],
+            color=COLOURS[name],
+            linestyle=_TOGETHER.get(name, "-"),
+            label=f"{name}, area {share:.2f} of FIFO's",
+        )
+    axes.set_xlabel("seconds of the processor")
+    axes.set_ylabel("MB between operators")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    axes.set_title("measured: the same queries on the engine")

@@ -37,7 +37,7 @@ from penstock.kernels.keys import hash_columns
 from penstock.model import INF, Batch
 from penstock.operators import aggregate
 from penstock.physical.batch import Arrivals, Outcome, pack_streams, run_stages
-from penstock.physical.fragment import Effort
+from penstock.physical.efforts import Effort
 from penstock.physical.planner import Query, plan
 from penstock.physical.progress import Progress, Timeline
 from penstock.runs import value_counts

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -117,17 +117,8 @@ class Plan:
 
     @property
     def work(self) -> Work:
-        total = Work()
-        for operator in self.operators:
-            work = operator.work
-            total.pages_read += work.pages_read
-            total.pages_written += work.pages_written
-            total.result_pages += work.result_pages
-            total.rows_merged += work.rows_merged
-            total.steps += work.steps
-            total.plain_merges += work.plain_merges
-            total.most_bytes += work.most_bytes
-        return total
+        done = [astuple(operator.work) for operator in self.operators]
+        return Work(*map(sum, zip(*done, strict=True)))
 
 
 def four_way(memory: int, results: int) -> list[MergeJoin]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,16 +16,29 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from penstock import __version__, cql
+from penstock import __version__
 from penstock.asking.checkpoints import open_checkpoint
 from penstock.bench import chain as bench_chain
-from penstock.bench import chain_picture, lifetimes_picture, tpmj_picture
+from penstock.bench import (
+    chain_engine,
+    chain_picture,
+    lifetimes_picture,
+    priorities_picture,
+    tpmj_picture,
+)
 from penstock.bench import lifetimes as bench_lifetimes
+from penstock.bench import priorities as bench_priorities
 from penstock.bench import tpmj as bench_tpmj
 from penstock.cli.live import LiveTable
 from penstock.cli.shell import Shell, show
 from penstock.cli.stopping import Stop
-from penstock.errors import ConfigError, DataError, PenstockError
+from penstock.errors import (
+    ConfigError,
+    DataError,
+    PenstockError,
+    QueryWarning,
+    ScriptError,
+)
 from penstock.physical.waits import lost
 from penstock.session import Session
 from penstock.session.checking import ScriptCheck
@@ -89,9 +103,10 @@ def run(
         )
         session.prints_streams = True
         session.on_spark_start.append(_say_start)
+        session.on_warning.append(_print_warning)
         try:
-            for parsed in cql.parse_script(text):
-                show(session.execute(cql.bind(parsed, session.catalog)), out)
+            for statement in session.bound(text):
+                show(session.execute(statement), out)
             if not session.catalog.queries:
                 raise ConfigError(
                     f"a script to run must create at least one query, but {script} creates none; "
@@ -168,8 +183,9 @@ def check(
     with _errors(), Session(settings=_settings(settings), autostart=False) as session:
         checked = ScriptCheck(session, data=not no_data)
         checked.check(_read(script))
-        for note in checked.notes:
-            err.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+        for warning in checked.warnings:
+            _print_warning(warning)
+        _say(f"note: {note}" for note in checked.notes)
         for error, place in checked.mistakes:
             _print_error(error)
             if place:
@@ -196,7 +212,9 @@ def check(
 def explain(
     script: Script,
     query: Annotated[str | None, typer.Option(help="Only this query.")] = None,
-    level: Annotated[str, typer.Option(help="logical, optimized, physical or all.")] = "all",
+    level: Annotated[
+        str, typer.Option(help="logical, optimized, physical, analyze or all.")
+    ] = "all",
     settings: SettingsGiven = None,
 ) -> None:
     """Show the plans of a script's queries."""
@@ -239,12 +257,7 @@ def query(
 ) -> None:
     """Ask the kept state of a checkpoint once; whoever runs on it is not disturbed."""
     with _errors():
-        if checkpoint is None or not checkpoint.is_dir():
-            raise ConfigError(
-                f"--checkpoint must be the folder of a checkpoint, got "
-                f"{'nothing' if checkpoint is None else repr(str(checkpoint))}"
-            )
-        view = open_checkpoint(checkpoint)
+        view = open_checkpoint(_existing(checkpoint))
         if text is None:
             show(view.relations(), out)
             return
@@ -258,6 +271,55 @@ def query(
         except BrokenPipeError:
             sys.stderr.close()
         err.print(answer.note, markup=False, highlight=False)
+
+
+@app.command()
+def push(
+    stream: Annotated[str, typer.Argument(help="A stream USING memory.", show_default=False)],
+    rows: Annotated[
+        list[str] | None,
+        typer.Argument(help="Rows as JSON objects; default: lines from the input."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="The checkpoint of a session that runs.")
+    ] = None,
+    finish: Annotated[bool, typer.Option("--finish", help="End the stream after that.")] = False,
+) -> None:
+    """Push rows into a memory stream of a session that runs in another process."""
+    with _errors():
+        writer = open_checkpoint(_existing(checkpoint)).writer(stream)
+        lines = rows or ([] if finish and sys.stdin.isatty() else sys.stdin)
+        found = [_json_row(text) for text in lines if text.strip()]
+        writer.push(found)
+        if finish:
+            writer.finish()
+        count = "1 row" if len(found) == 1 else f"{len(found):,} rows"
+        ended = ", which has ended" if finish else ""
+        out.print(f"{count} pushed into {writer.definition.name}{ended}", highlight=False)
+
+
+def _json_row(text: str) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except ValueError as error:
+        raise DataError(
+            f"a row must be a JSON object, got {text.strip()!r}: {error}; in a shell, put it into "
+            f"single quotes"
+        ) from None
+    if not isinstance(row, dict):
+        raise DataError(
+            f'a row must be a JSON object such as {{"k": 1, "t": 5}}, got {text.strip()!r}'
+        )
+    return row
+
+
+def _existing(checkpoint: Path | None) -> Path:
+    if checkpoint is None or not checkpoint.is_dir():
+        raise ConfigError(
+            f"--checkpoint must be the folder of a checkpoint, got "
+            f"{'nothing' if checkpoint is None else repr(str(checkpoint))}"
+        )
+    return checkpoint
 
 
 @app.command()
@@ -278,6 +340,7 @@ def sql(
         )
         try:
             session.on_spark_start.append(_say_start)
+            session.on_warning.append(_print_warning)
             shell = Shell(session, out)
             if script is not None:
                 shell.run(_read(script))
@@ -353,10 +416,49 @@ def chain(
     raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
     plot: Annotated[Path | None, typer.Option(help="PNG file for the picture.")] = None,
 ) -> None:
-    """Scheduling of shared plans, computed: FIFO, round robin, greedy, Chain, shared, merged."""
+    """Scheduling of shared plans: FIFO, round robin, greedy, Chain, shared Chain, merged Chain.
+
+    Computed as in the paper, then measured on the engine.
+    """
     with _errors():
-        report = bench_chain.measure()
-        _show_report(bench_chain.tables(report), report.as_json(), raw, plot, chain_picture.draw)
+        computed = bench_chain.measure()
+        with err.status("the engine, every policy five times"):
+            engine = chain_engine.measure()
+        shown = [*bench_chain.tables(computed), *chain_engine.tables(engine)]
+        content = computed.as_json() | {"engine": engine.as_json()}
+        _show_report(shown, content, raw, plot, chain_picture.draw)
+        if not all(bar.met for bar in (*computed.bars(), *engine.bars())):
+            raise typer.Exit(1)
+
+
+@bench.command()
+def priorities(
+    elements: Annotated[
+        int, typer.Option(help="Elements of each source.", min=1000, max=1_000_000)
+    ] = 100_000,
+    seed: Annotated[int, typer.Option(help="Seed of the data.")] = 7,
+    processes: Annotated[
+        int, typer.Option(help="Processes that share the runs; 0: one per core.", min=0)
+    ] = 0,
+    raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG file for the picture.")] = None,
+) -> None:
+    """Prioritised elements: every buffer with every scheduler, latency by priority.
+
+    In virtual time, so the numbers are the same on every machine.
+    """
+    with _errors():
+        with Progress(console=err, transient=True) as progress:
+            task = progress.add_task("priorities", total=1.0)
+            report = bench_priorities.measure(
+                elements,
+                seed,
+                processes or os.cpu_count() or 1,
+                lambda share: progress.update(task, completed=share),
+            )
+        _show_report(
+            bench_priorities.tables(report), report.as_json(), raw, plot, priorities_picture.draw
+        )
         if not all(bar.met for bar in report.bars()):
             raise typer.Exit(1)
 
@@ -389,8 +491,9 @@ def version() -> None:
 
 def _planned(script: Path, settings: list[str] | None) -> Session:
     session = Session(settings=_settings(settings), autostart=False)
-    for parsed in cql.parse_script(_read(script)):
-        session.execute(cql.bind(parsed, session.catalog))
+    session.on_warning.append(lambda _: None)  # EXPLAIN shows them
+    for statement in session.bound(_read(script)):
+        session.execute(statement)
     return session
 
 
@@ -432,7 +535,17 @@ def _errors() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
+def _print_warning(warning: QueryWarning) -> None:
+    err.print("[bold yellow]warning:[/] ", end="")
+    _say([str(warning)])
+
+
 def _print_error(error: PenstockError) -> None:
+    if isinstance(error, ScriptError):
+        for one in error.errors:
+            _print_error(one)
+        _say([error.summary])
+        return
     kind = type(error).__name__.removesuffix("Error").lower()
     err.print(f"[bold red]{kind} error:[/] ", end="")
     err.print(str(error), markup=False, highlight=False, soft_wrap=True)

@@ -6,7 +6,9 @@ On a terminal it is redrawn in place; elsewhere a plain line per interval is pri
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 
 from rich.console import Console, Group, RenderableType
@@ -15,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.errors import PenstockError
+from penstock.lane.telling import LaneState
 from penstock.physical.observation import Observation
 from penstock.session import QueryHandle, Session
 from penstock.showing import SCREEN, size_text, terminal_table, time_text
@@ -24,6 +27,8 @@ _REDRAW = 0.5
 _LINE_EVERY = 5.0
 _ANSWER_ROWS = 8
 """Rows of an answer that are shown while it changes."""
+_PRIORITIES = 6
+"""The highest priorities, of which is shown how soon rows were answered."""
 
 
 class LiveTable:
@@ -34,7 +39,8 @@ class LiveTable:
         self.console = console
         self.title = title
         self._began = time.monotonic()
-        self._next = 0.0
+        self._next = self._next_line = 0.0
+        self._losses = 0
         self._live: Live | None = None
         self._drawing = ExitStack()
 
@@ -48,7 +54,8 @@ class LiveTable:
             self._live.update(self.render(), refresh=True)
             self._drawing.close()
         else:
-            self.console.print(self.line(), highlight=False, soft_wrap=True)
+            self._tell_loss()
+            self._print(self.line())
 
     def tick(self) -> None:
         """Redraw if it is time to."""
@@ -58,18 +65,35 @@ class LiveTable:
         if self._live is not None:
             self._next = now + _REDRAW
             self._live.update(Group(self.render(), *self._answers()), refresh=True)
-        elif self.session.pipeline.observation.batches:
-            self._next = now + _LINE_EVERY
-            self.console.print(self.line(), highlight=False, soft_wrap=True)
+            return
+        self._next = now + _REDRAW
+        self._tell_loss()
+        if now >= self._next_line and self.session.pipeline.observation.batches:
+            self._next_line = now + _LINE_EVERY
+            self._print(self.line())
+
+    def _tell_loss(self) -> None:
+        """Say once that the process of the lane was lost; the table shows it as well."""
+        lane = self.session.pipeline.lane_state()
+        if lane is not None and lane.status.losses > self._losses:
+            self._losses = lane.status.losses
+            self._print(lane.loss)
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def line(self) -> str:
         """Return the state of the session as one plain line."""
-        seen = self.session.pipeline.observation
+        pipeline = self.session.pipeline
+        seen, lane = pipeline.observation, pipeline.lane_state()
+        rows = sum(seen.rows_out.values())
+        if lane is not None:
+            rows += sum(lane.status.rows.values())
         return (
             f"{datetime.now():%H:%M:%S} batch {seen.batch} "
-            f"in {seen.arrived} rows ({seen.rate_in:.0f}/s) out {sum(seen.rows_out.values())} rows "
+            f"in {seen.arrived} rows ({seen.rate_in:.0f}/s) out {rows} rows "
             f"batch time {seen.batch_seconds:.2f} s heartbeat {self._heartbeats(seen)}"
-            f"{self._late(seen)}"
+            f"{self._late(seen)}{'' if lane is None else f' {lane}'}"
         )
 
     def render(self) -> RenderableType:
@@ -104,7 +128,11 @@ class LiveTable:
         hot = [Text(str(found), style="yellow") for found in seen.hot_shards]
         hot += [Text(str(found), style="dim") for found in seen.split_keys]
         hot += [Text(told, style="dim") for told in self.session.waits()]
-        return Group(head, Text(), streams, Text(), queries, *hot)
+        lane = pipeline.lane_state()
+        if lane is not None and not pipeline.active:
+            lane = replace(lane, why="")  # the queries tell how they ended
+        important = [] if lane is None else [Text(), *_lane_lines(lane)]
+        return Group(head, Text(), streams, Text(), queries, *important, *hot)
 
     def _answers(self) -> list[RenderableType]:
         """Return what answers that go into no sink are by now."""
@@ -131,6 +159,27 @@ class LiveTable:
         names = sorted(self.session.pipeline.book.streams)
         beats = [time_text(seen.stream(name).heartbeat, self._stamps(name)) for name in names]
         return " ".join(f"{name}={beat}" for name, beat in zip(names, beats, strict=True))
+
+
+def _lane_lines(lane: LaneState) -> Iterator[RenderableType]:
+    """Yield what is shown of the lane: how it does, how soon answers came, by priority."""
+    yield Text(str(lane), style="yellow" if lane.why else "")
+    found = list(lane.status.latencies.items())
+    if found:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("priority", "answered", "median", "99 % within"):
+            table.add_column(name, justify="right")
+        for priority, (count, middle, high) in found[:_PRIORITIES]:
+            table.add_row(f"{priority}", f"{count:,}", _milliseconds(middle), _milliseconds(high))
+        if len(found) > _PRIORITIES:
+            table.add_row("others", f"{sum(told[0] for _, told in found[_PRIORITIES:]):,}")
+        yield table
+    if lane.loss:
+        yield Text(lane.loss, style="yellow")
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.0f} ms"
 
 
 def in_place(console: Console, first: RenderableType, until: ExitStack) -> Live:

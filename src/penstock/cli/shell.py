@@ -22,11 +22,12 @@ from rich.text import Text
 from penstock.asking.onetime import Snapshot
 from penstock.cli.live import in_place
 from penstock.cli.stopping import Stop
+from penstock.cql.binding.scope import PRIORITY
 from penstock.errors import PenstockError
 from penstock.expr import functions
 from penstock.masking import masked, masked_script
 from penstock.session import QueryHandle, Session
-from penstock.session.statements import UNNAMED
+from penstock.session.scripts import UNNAMED
 from penstock.showing import terminal_table
 
 _KEYWORDS = """\
@@ -34,9 +35,9 @@ CREATE STREAM TABLE SINK VIEW MATERIALIZED KEEP QUERY AS OF INTO USING OPTIONS T
 IDLE AFTER PRIORITY
 ON ERROR FAIL DEADLETTER LATE SELECT FROM WHERE GROUP HAVING DISTINCT ORDER LIMIT JOIN UNION ALL
 INTERSECT EXCEPT ISTREAM DSTREAM RSTREAM ROWS RANGE TUMBLE HOP SLIDE PARTITION SESSION FIXED NOW
-BEFORE START
+BEFORE START SHIFT UNTIL INSIDE INSERT VALUES OFFSET
 UNBOUNDED SECONDS MINUTES HOURS DAYS SHOW QUERIES STREAMS TABLES VIEWS SINKS FUNCTIONS DESCRIBE
-EXPLAIN PAUSE RESUME DROP SHOW CREATE"""
+EXPLAIN ANALYZE PAUSE RESUME DROP SHOW CREATE SET WITHIN WEIGHT EARLY"""
 
 _HELP = """\
 Statements end with ';'.  CREATE STREAM, TABLE, SINK, VIEW, QUERY · SHOW QUERIES · DESCRIBE x ·
@@ -247,4 +248,5 @@ class Shell:
         ]
         columns = [c for d in catalog.streams.values() for c in d.schema.names]
         known = [f.upper() for f in functions.FUNCTIONS]
-        return ShellCompleter([*_KEYWORDS.split(), *names, *columns, *known], ignore_case=True)
+        words = [*_KEYWORDS.split(), *names, *columns, PRIORITY, *known]
+        return ShellCompleter(words, ignore_case=True)

@@ -14,14 +14,17 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.algebra import (
+    EVERY,
     Aggregate,
     AsofJoin,
     Distinct,
     Filter,
+    GroupTop,
     Join,
     Node,
     Over,
     Project,
+    Rank,
     Scan,
     SetOp,
     SortKey,
@@ -34,7 +37,17 @@ from penstock.algebra import (
     update_pattern,
     walk,
 )
-from penstock.expr.frames import EVERYTHING, ORDINALS, Frame, OverCall
+from penstock.expr.frames import (
+    EVERYTHING,
+    NUMBERS,
+    ORDINALS,
+    SHIFTS,
+    UP_TO_PEERS,
+    Extent,
+    Frame,
+    OverCall,
+    RankCall,
+)
 from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
 from penstock.expr.types import DATE, type_name
 from penstock.model import INF, TIMESTAMP
@@ -54,15 +67,19 @@ _INFIX: dict[str, tuple[str, int]] = {
     "like": ("LIKE", 4),
     "ilike": ("ILIKE", 4),
     "rlike": ("RLIKE", 4),
-    "add": ("+", 5),
-    "subtract": ("-", 5),
-    "multiply": ("*", 6),
-    "divide": ("/", 6),
-    "div": ("DIV", 6),
-    "mod": ("%", 6),
+    "bit_or_of": ("|", 5),
+    "bit_xor_of": ("^", 6),
+    "bit_and_of": ("&", 7),
+    "add": ("+", 8),
+    "subtract": ("-", 8),
+    "multiply": ("*", 9),
+    "divide": ("/", 9),
+    "div": ("DIV", 9),
+    "mod": ("%", 9),
 }
 _COMPARISON = 4
-_ATOM = 9
+_UNARY = 10
+_ATOM = 12
 
 _UNITS = (
     ("WEEK", 604_800_000_000),
@@ -82,10 +99,13 @@ def expr_text(expr: Expr, names: Sequence[str] | None = None) -> str:
 
 def aggregate_text(call: AggregateCall, names: Sequence[str] | None = None) -> str:
     """Return an aggregate as text, such as ``avg(celsius)``."""
-    arg = "*" if call.arg is None else expr_text(call.arg, names)
+    args = [expr_text(arg, names) for arg in call.args]
+    if call.name in ("min_by", "max_by"):
+        args.reverse()
+    inside = ", ".join(args) or "*"
     if call.name == "count_distinct":
-        return f"count(distinct {arg})"
-    return f"{call.name}({arg})"
+        return f"count(distinct {inside})"
+    return f"{call.name}({'distinct ' if call.distinct else ''}{inside})"
 
 
 def over_text(call: OverCall, names: Sequence[str], stamps: bool) -> str:
@@ -101,6 +121,29 @@ def over_text(call: OverCall, names: Sequence[str], stamps: bool) -> str:
     if framed:
         parts.append(_frame_text(call.frame, stamps))
     return f"{call.name}({', '.join(args)}){nulls} OVER ({' '.join(parts)})"
+
+
+def rank_text(call: RankCall, names: Sequence[str]) -> str:
+    """Return a window function over a relation as text, without its window but for the frame."""
+    args = [expr_text(a, names) for a in call.args] or (["*"] if call.name == "count" else [])
+    if call.name in (*SHIFTS, "nth_value", "ntile"):
+        args.insert(1, str(call.offset))
+    text = f"{call.name}({', '.join(args)})"
+    if call.name in (*NUMBERS, *SHIFTS) or call.extent == UP_TO_PEERS:
+        return text
+    return f"{text} {_extent_text(call.extent)}"
+
+
+def _extent_text(extent: Extent) -> str:
+    def bound(value: int | None, unbounded: str) -> str:
+        if value is None:
+            return f"UNBOUNDED {unbounded}"
+        if value == 0:
+            return "CURRENT ROW"
+        return f"{abs(value)} {'PRECEDING' if value < 0 else 'FOLLOWING'}"
+
+    start, end = bound(extent.start, "PRECEDING"), bound(extent.end, "FOLLOWING")
+    return f"{extent.unit.upper()} BETWEEN {start} AND {end}"
 
 
 def _frame_text(frame: Frame, stamps: bool) -> str:
@@ -154,7 +197,11 @@ def _call(name: str, args: tuple[Expr, ...], names: Sequence[str] | None) -> tup
         case "is_not_null", (arg,):
             return f"{part(arg, 5)} IS NOT NULL", _COMPARISON
         case "negate", (arg,):
-            return f"-{part(arg, 8)}", 7
+            return f"-{part(arg, _UNARY + 1)}", _UNARY
+        case "bit_not", (arg,):
+            return f"~{part(arg, _UNARY + 1)}", _UNARY
+        case "try_cast", (arg, Literal(target)):
+            return f"TRY_CAST({expr_text(arg, names)} AS {target})", _ATOM
         case "overlaps", (a, b, c, d):
             ends = [expr_text(e, names) for e in (a, b, c, d)]
             return "({}, {}) OVERLAPS ({}, {})".format(*ends), _ATOM
@@ -256,8 +303,12 @@ def window_text(spec: WindowSpec, names: Sequence[str], stamps: bool) -> str:
     ]
     if landmarks:
         parts.append(" AND ".join(landmarks))
+    if spec.until is not None:
+        parts.append(f"UNTIL {names[spec.until]}")
     if not parts:
         parts.append("RANGE UNBOUNDED")
+    if spec.shift is not None:
+        parts.append(f"SHIFT {duration_text(spec.shift, stamps)}")
     if spec.origin is not None:
         parts.append(f"START {quote}{time_text(spec.origin, stamps)}{quote}")
     return f"[{' '.join(parts)}]"
@@ -300,6 +351,8 @@ def _(node: Scan) -> str:
 @describe.register
 def _(node: TableScan) -> str:
     names = node.schema.names
+    if node.rows is not None:
+        return f"Values ({', '.join(names)}), {len(node.rows)} rows"
     valid = f" valid from {names[node.valid_from]}" if node.valid_from is not None else ""
     until = f" to {names[node.valid_to]}" if node.valid_to is not None else ""
     return f"TableScan {node.table} ({', '.join(names)}){valid}{until}"
@@ -391,7 +444,32 @@ def _sort_text(key: SortKey, names: Sequence[str]) -> str:
 @describe.register
 def _(node: TopK) -> str:
     names = node.schema.names
-    return f"TopK {node.limit} by {', '.join(_sort_text(k, names) for k in node.order)}"
+    limit = "all" if node.limit >= EVERY else str(node.limit)
+    offset = f" offset {node.offset}" if node.offset else ""
+    return f"TopK {limit}{offset} by {', '.join(_sort_text(k, names) for k in node.order)}"
+
+
+def _groups_text(node: Rank | GroupTop) -> str:
+    """Return how groups are made and ordered."""
+    names = node.input.schema.names
+    parts = []
+    if node.partition:
+        parts.append("PARTITION BY " + ", ".join(expr_text(k, names) for k in node.partition))
+    if node.order:
+        parts.append("ORDER BY " + ", ".join(_sort_text(k, names) for k in node.order))
+    return f"OVER ({' '.join(parts)})"
+
+
+@describe.register
+def _(node: Rank) -> str:
+    calls = ", ".join(rank_text(c, node.input.schema.names) for c in node.calls)
+    return f"Rank {calls} {_groups_text(node)}"
+
+
+@describe.register
+def _(node: GroupTop) -> str:
+    shown = " shown" if node.names else ""
+    return f"GroupTop {node.by} <= {node.limit}{shown} {_groups_text(node)}"
 
 
 @describe.register

@@ -137,6 +137,46 @@ def cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
         ) from None
 
 
+def try_cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert a column; a value that does not fit gives null."""
+    if array.type == NULL or (never_fails(array.type, target) and array.type != DATE):
+        return cast_array(array, target)
+    fits = _fitting(array, target)
+    return cast_array(pc.if_else(fits, array, pa.scalar(None, array.type)), target)
+
+
+def _fitting(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return which values have one in the target."""
+    source = array.type
+    if source == DATE:
+        days = array.cast(INT)
+        inside = pc.less_equal(pc.abs(days.cast(BIGINT)), 106_751_991)
+        return pc.or_(inside, pa.scalar(target != TIMESTAMP))
+    if is_floating(source):
+        return _cut_fits(pc.trunc(pc.cast(array, DOUBLE)), target)
+    if source != STRING:
+        bits = min(source.bit_width, target.bit_width) - 1
+        low, high = (pa.scalar(bound, source) for bound in (-(2**bits), 2**bits - 1))
+        return pc.and_(pc.greater_equal(array, low), pc.less_equal(array, high))
+    readable = pc.match_substring_regex(array, GRAMMAR[target])
+    if is_temporal(target):
+        return pc.and_(readable, pa.array(_time_of_parts(array)[1]))
+    if is_integer(target):
+        return pc.and_(readable, _digits_fit(array, target.bit_width - 1))
+    return readable
+
+
+def _digits_fit(array: pa.Array, bits: int) -> pa.Array:
+    """Whether texts of digits are integers of so many bits: by their length, then by the digits."""
+    text = pc.utf8_trim(array, " \t\r\n")
+    negative = pc.starts_with(text, "-")
+    digits = pc.utf8_ltrim(pc.utf8_ltrim(text, "+-"), "0")
+    most = pc.if_else(negative, str(2**bits), str(2**bits - 1))
+    size, largest = pc.utf8_length(digits), pc.utf8_length(most)
+    as_long = pc.and_(pc.equal(size, largest), pc.less_equal(digits, most))
+    return pc.or_(pc.less(size, largest), as_long)
+
+
 def cast_value(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
     """Convert the value of a literal; times are their integer count, as in `Literal`."""
     result = cast_array(pa.array([value], source), target)[0]
@@ -161,23 +201,29 @@ def _convert(array: pa.Array, source: pa.DataType, target: pa.DataType) -> pa.Ar
     return pc.cast(array, target)
 
 
-def _cut(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cut fractions towards zero; a number outside the target's range is an error."""
-    whole = pc.trunc(pc.cast(array, DOUBLE))
+def _cut_fits(whole: pa.Array, target: pa.DataType) -> pa.Array:
+    """Whether numbers without fraction fit an integer type."""
     bits = target.bit_width - 1
     # As in Spark, 2**63 itself, which is how a DOUBLE holds the largest BIGINT, is let in.
     high = 2.0**63 if target == BIGINT else 2.0**bits - 1
-    fits = pc.and_(pc.greater_equal(whole, -(2.0**bits)), pc.less_equal(whole, high))
+    return pc.and_(pc.greater_equal(whole, -(2.0**bits)), pc.less_equal(whole, high))
+
+
+def _cut(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cut fractions towards zero; a number outside the target's range is an error."""
+    whole = pc.trunc(pc.cast(array, DOUBLE))
+    fits = _cut_fits(whole, target)
     if pc.all(fits).as_py() is False:
         bad = array.filter(pc.invert(fits))[0].as_py()
         raise DataError(
             f"CAST to {type_name(target)} must get numbers that fit, got {bad!r}; use CASE to "
             "leave them out or a wider type"
         )
-    if target == BIGINT and pc.any(pc.equal(whole, high)).as_py():
+    highest = pc.equal(whole, 2.0**63)
+    if target == BIGINT and pc.any(highest).as_py():
         top = pa.scalar(2**63 - 1, BIGINT)
-        low = pc.if_else(pc.equal(whole, high), 0.0, whole)
-        return pc.if_else(pc.equal(whole, high), top, pc.cast(low, BIGINT, safe=False))
+        low = pc.if_else(highest, 0.0, whole)
+        return pc.if_else(highest, top, pc.cast(low, BIGINT, safe=False))
     return pc.cast(whole, target, safe=False)
 
 
@@ -213,6 +259,15 @@ def _read_time(array: pa.Array) -> pa.Array:
     """Read timestamps: Arrow's own parser for the plain form, arithmetic on the parts otherwise."""
     if pc.all(pc.match_substring_regex(array, _PLAIN_TIME)).as_py() is not False:
         return pc.cast(array, TIMESTAMP)
+    found, fits = _time_of_parts(array)
+    if not fits[found.is_valid().to_numpy(zero_copy_only=False)].all():
+        wrong = np.flatnonzero(~fits & found.is_valid().to_numpy(zero_copy_only=False))
+        raise DataError(unreadable(array[int(wrong[0])].as_py(), TIMESTAMP))
+    return found
+
+
+def _time_of_parts(array: pa.Array) -> tuple[pa.Array, Any]:
+    """Return timestamps by arithmetic on the parts of texts, and which of them exist."""
     parts = pc.extract_regex(array, _PARTS)
 
     def number(name: str) -> Any:
@@ -238,12 +293,10 @@ def _read_time(array: pa.Array) -> pa.Array:
         & (np.abs(zone) <= 18 * 60)
         & (number("zone_minute") < 60)
     )
-    if not fits[valid].all():
-        raise DataError(unreadable(array[int(np.flatnonzero(~fits & valid)[0])].as_py(), TIMESTAMP))
     minutes = number("hour") * 60 + number("minute") - zone
     seconds = date.astype(np.int64) * 86_400 + minutes * 60 + number("second")
     micros = seconds * 1_000_000 + pc.cast(fraction, BIGINT).to_numpy()
-    return pa.array(micros, BIGINT, mask=~valid).cast(TIMESTAMP)
+    return pa.array(micros, BIGINT, mask=~valid).cast(TIMESTAMP), fits
 
 
 def map_distinct(

@@ -8,40 +8,54 @@ evaluators see arguments of exactly the right types and never convert on their o
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import DataError, NotSupportedError, QueryError, suggest
+from penstock.errors import DataError, QueryError
+from penstock.expr import short_forms
 from penstock.expr.casts import cast_value, check_cast
-from penstock.expr.library import conditional, distances, strings, times
+from penstock.expr.library import (
+    aggregates,
+    bits,
+    conditional,
+    digests,
+    distances,
+    months,
+    numbers,
+    patterns,
+    strings,
+    time_formats,
+    times,
+    urls,
+    words,
+)
 from penstock.expr.library import math as mathematics
-from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Expr, Literal
+from penstock.expr.meanings import meant
+from penstock.expr.nodes import Call, Case, Cast, Expr, Literal
 from penstock.expr.signatures import Function, Mismatch, got, shared_type
 from penstock.expr.types import (
-    BIGINT,
     BOOLEAN,
     DATE,
-    DOUBLE,
-    INT,
     NULL,
     STRING,
     is_floating,
     is_integer,
-    is_numeric,
     is_temporal,
     type_name,
 )
-from penstock.model import TIMESTAMP
 
 _SECTIONS: dict[str, tuple[Function, ...]] = {
     "Comparison, logic, nulls": conditional.FUNCTIONS,
-    "Arithmetic and mathematics": mathematics.FUNCTIONS,
+    "Arithmetic and mathematics": (*mathematics.FUNCTIONS, *numbers.FUNCTIONS),
+    "Bits and bases": bits.FUNCTIONS,
     "Distances": distances.FUNCTIONS,
-    "Text": strings.FUNCTIONS,
-    "Times": times.FUNCTIONS,
+    "Text": (*strings.FUNCTIONS, *words.FUNCTIONS),
+    "Regular expressions": patterns.FUNCTIONS,
+    "Addresses and numbers as text": urls.FUNCTIONS,
+    "Hashes and encodings": digests.FUNCTIONS,
+    "Times": (*times.FUNCTIONS, *months.FUNCTIONS, *time_formats.FUNCTIONS),
 }
 
 FUNCTIONS: dict[str, Function] = {f.name: f for part in _SECTIONS.values() for f in part}
@@ -55,16 +69,14 @@ _NAMES: dict[str, Function] = {
 def resolve_call(name: str, args: Sequence[Expr]) -> Expr:
     """Return the typed expression of a call by any of the function's names."""
     key = name.lower()
-    if key in _REWRITES:
-        usage, rewrite, _ = _REWRITES[key]
-        result = rewrite(args)
+    if key in short_forms.NAMES:
+        usage, result = short_forms.resolve(_RESOLVER, key, args)
         if result is None:
             raise QueryError(f"function {usage} must get other arguments, got {got(args)}")
         return result
     function = _NAMES.get(key)
     if function is None:
-        known = (*_NAMES, *_REWRITES, *AGGREGATES)
-        raise QueryError(f"there is no function '{name}'; {suggest(key, known)}")
+        raise QueryError(unknown_function(name))
     try:
         wanted, result_type = function.rule(args)
     except Mismatch as mismatch:
@@ -80,6 +92,19 @@ def resolve_call(name: str, args: Sequence[Expr]) -> Expr:
     return Call(function.name, coerced, result_type)
 
 
+def is_function(name: str) -> bool:
+    """Whether the name is that of a function, or of an operator written as one."""
+    return name.lower() in _NAMES or name.lower() in short_forms.NAMES
+
+
+def unknown_function(name: str) -> str:
+    """Say that there is no such function, and what was meant; operators are no suggestions."""
+    calls = (f for f in FUNCTIONS.values() if "(" in f.usage.split(" ")[0][1:])
+    written = {name for f in calls for name in (f.name, *f.aliases)}
+    known = {*written, *short_forms.NAMES, *aggregates.NAMES} - {"between"}
+    return f"there is no function '{name}'; {meant(name, known)}"
+
+
 def coerce(expr: Expr, target: pa.DataType) -> Expr:
     """Return the expression converted to a type; a literal is converted at once."""
     if expr.type == target:
@@ -89,6 +114,10 @@ def coerce(expr: Expr, target: pa.DataType) -> Expr:
         try:
             return Literal(cast_value(expr.value, expr.type, target), target)
         except DataError as error:
+            if is_temporal(target) and expr.type == STRING:
+                form = "2024-01-31" if target == DATE else "2024-01-31 12:00:00"
+                told = f"a {type_name(target)} must be a text such as '{form}'"
+                raise QueryError(f"{told}, got '{expr.value}'") from None
             raise QueryError(str(error)) from None
     return Cast(expr, target)
 
@@ -119,6 +148,22 @@ def resolve_case(branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None =
         conditions.append(coerce(condition, BOOLEAN))
     *results, last = (coerce(value, shared) for value in values)
     return Case(tuple(zip(conditions, results, strict=True)), last, shared)
+
+
+class _Resolver:
+    """What short forms are made with."""
+
+    def call(self, name: str, args: Sequence[Expr]) -> Expr:
+        return resolve_call(name, args)
+
+    def cast(self, expr: Expr, target: pa.DataType) -> Expr:
+        return resolve_cast(expr, target)
+
+    def case(self, branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None = None) -> Expr:
+        return resolve_case(branches, otherwise)
+
+
+_RESOLVER = _Resolver()
 
 
 def _negative(literal: Literal) -> Expr:
@@ -169,131 +214,6 @@ def _check_constants(function: Function, args: tuple[Expr, ...]) -> None:
             ) from None
 
 
-def _if(args: Sequence[Expr]) -> Expr | None:
-    if len(args) not in (2, 3):
-        return None
-    return resolve_case([(args[0], args[1])], args[2] if len(args) == 3 else None)
-
-
-def _nvl2(args: Sequence[Expr]) -> Expr | None:
-    if len(args) != 3:
-        return None
-    return resolve_case([(resolve_call("is_not_null", args[:1]), args[1])], args[2])
-
-
-def _between(args: Sequence[Expr]) -> Expr | None:
-    if len(args) != 3:
-        return None
-    value, low, high = args
-    return resolve_call(
-        "and", (resolve_call("ge", (value, low)), resolve_call("le", (value, high)))
-    )
-
-
-def _cast_to(target: pa.DataType) -> Callable[[Sequence[Expr]], Expr | None]:
-    return lambda args: resolve_cast(args[0], target) if len(args) == 1 else None
-
-
-def _constant(value: float) -> Callable[[Sequence[Expr]], Expr | None]:
-    return lambda args: None if args else Literal(value, DOUBLE)
-
-
-_REWRITES: dict[str, tuple[str, Callable[[Sequence[Expr]], Expr | None], str]] = {
-    "if": ("if(condition, a, b)", _if, "a where the condition holds, else b."),
-    "iff": ("iff(condition, a, b)", _if, "As `if`."),
-    "nvl2": ("nvl2(x, a, b)", _nvl2, "a where x is not null, else b."),
-    "between": ("x BETWEEN low AND high", _between, "`x >= low AND x <= high`."),
-    "to_date": ("to_date(x)", _cast_to(DATE), "`CAST(x AS DATE)`."),
-    "to_timestamp": ("to_timestamp(x)", _cast_to(TIMESTAMP), "`CAST(x AS TIMESTAMP)`."),
-    "pi": ("pi()", _constant(math.pi), "3.14159.."),
-    "e": ("e()", _constant(math.e), "2.71828.."),
-}
-
-AGGREGATES: dict[str, str] = {
-    "count": "count",
-    "count_if": "count",
-    "sum": "sum",
-    "avg": "avg",
-    "mean": "avg",
-    "min": "min",
-    "max": "max",
-    "var_samp": "var_samp",
-    "variance": "var_samp",
-    "var_pop": "var_pop",
-    "stddev_samp": "stddev_samp",
-    "stddev": "stddev_samp",
-    "std": "stddev_samp",
-    "stddev_pop": "stddev_pop",
-}
-"""Every name of an aggregate, and its canonical one."""
-
-_AGGREGATE_DOCS = (
-    ("count(*)", "BIGINT", "Number of rows."),
-    ("count(x)", "BIGINT", "Number of rows in which x is not null."),
-    ("count(DISTINCT x)", "BIGINT", "Number of different values."),
-    ("count_if(condition)", "BIGINT", "Number of rows in which the condition holds."),
-    ("sum(x)", "BIGINT or DOUBLE", "Sum; of integers a BIGINT, of others a DOUBLE."),
-    ("avg(x), mean(x)", "DOUBLE", "Mean."),
-    ("min(x), max(x)", "type of x", "Smallest and largest number, text or time."),
-    ("var_samp(x), variance(x)", "DOUBLE", "Variance of a sample; null for fewer than two values."),
-    ("var_pop(x)", "DOUBLE", "Variance of a population."),
-    ("stddev_samp(x), stddev(x), std(x)", "DOUBLE", "Square root of var_samp."),
-    ("stddev_pop(x)", "DOUBLE", "Square root of var_pop."),
-)
-
-
-def is_aggregate(name: str) -> bool:
-    """Whether the name is that of an aggregate."""
-    return name.lower() in AGGREGATES
-
-
-def resolve_aggregate(name: str, arg: Expr | None, distinct: bool = False) -> AggregateCall:
-    """Return the typed aggregate; ``arg`` is None for ``COUNT(*)``."""
-    key = AGGREGATES.get(name.lower())
-    if key is None:
-        raise QueryError(f"there is no aggregate '{name}'; {suggest(name.lower(), AGGREGATES)}")
-    if arg is None:
-        if key != "count" or distinct or name.lower() == "count_if":
-            raise QueryError(f"aggregate {name}(x) must get an argument, got '*' or none")
-        return AggregateCall("count", None, BIGINT)
-    if name.lower() == "count_if":
-        arg = resolve_case([(arg, Literal(1, INT))])
-    if key == "count":
-        return _count(arg, distinct)
-    if key in ("min", "max"):
-        return _extreme(key, arg)
-    if distinct:
-        raise NotSupportedError(
-            f"DISTINCT is known for COUNT, MIN and MAX, got {name.upper()}(DISTINCT ..); "
-            "select the distinct rows in a sub-query first"
-        )
-    if not (is_numeric(arg.type) or arg.type == NULL):
-        hint = "; count with COUNT_IF(x)" if arg.type == BOOLEAN else "; use CAST"
-        raise QueryError(f"aggregate {name}(x) must get a number, got {type_name(arg.type)}{hint}")
-    target = BIGINT if key == "sum" and is_integer(arg.type) else DOUBLE
-    return AggregateCall(key, coerce(arg, target), target)
-
-
-def _count(arg: Expr, distinct: bool) -> AggregateCall:
-    if arg.type == NULL:
-        arg = coerce(arg, STRING)
-    if distinct:
-        return AggregateCall("count_distinct", arg, BIGINT)
-    constant = isinstance(arg, Literal) and arg.value is not None
-    return AggregateCall("count", None if constant else arg, BIGINT)
-
-
-def _extreme(key: str, arg: Expr) -> AggregateCall:
-    if arg.type == NULL:
-        arg = coerce(arg, STRING)
-    if not (is_numeric(arg.type) or is_temporal(arg.type) or arg.type == STRING):
-        raise QueryError(
-            f"aggregate {key}(x) must get a number, text or time, got {type_name(arg.type)}; use "
-            f"{key}(CAST(x AS INT))"
-        )
-    return AggregateCall(key, arg, arg.type)
-
-
 def document() -> str:
     """Return the documentation page of all functions and aggregates, in Markdown."""
     lines = [
@@ -318,15 +238,12 @@ def document() -> str:
         for f in functions:
             mark = "" if f.spark else " °"
             aliases = ", ".join(f"`{a}`" for a in f.aliases)
-            lines.append(f"| {_code(f.usage)}{mark} | {aliases} | {f.doc} |")
+            lines.append(f"| {short_forms.code(f.usage)}{mark} | {aliases} | {f.doc} |")
         lines.append("")
-    lines += ["## Short forms", "", "| call | meaning |", "|---|---|"]
-    lines += [f"| {_code(usage)} | {doc} |" for usage, _, doc in _REWRITES.values()]
+    lines += short_forms.document()
     lines += ["", "## Aggregates", "", "Nulls are skipped.", "", "| call | type | meaning |"]
     lines += ["|---|---|---|"]
-    lines += [f"| {_code(usage)} | {type_} | {doc} |" for usage, type_, doc in _AGGREGATE_DOCS]
+    lines += [
+        f"| {short_forms.code(usage)} | {type_} | {doc} |" for usage, type_, doc in aggregates.DOCS
+    ]
     return "\n".join(lines) + "\n"
-
-
-def _code(text: str) -> str:
-    return "`" + text.replace("|", "\\|") + "`"

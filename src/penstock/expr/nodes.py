@@ -64,15 +64,28 @@ Expr: TypeAlias = Column | Literal | Cast | Call | Case
 class AggregateCall:
     """One aggregate of a ``GROUP BY``.
 
-    ``name`` is one of count, sum, avg, min, max, var_samp, var_pop, stddev_samp, stddev_pop,
-    count_distinct.  ``arg`` is None for ``COUNT(*)``; nulls of ``arg`` are skipped.
-    ``type``: count and count_distinct int64; sum int64 for integers, float64 for floats; avg and
-    the variances float64; min and max the type of ``arg``.
+    ``name`` is a canonical one of `penstock.expr.library.aggregates`.  ``arg`` is None for
+    ``COUNT(*)``; rows in which it is null are skipped.  ``more`` are further arguments: the other
+    columns of count_distinct, the second variable of covar_pop, covar_samp and corr, the value that
+    min_by and max_by give (their ``arg`` is what it is chosen by), the share of percentile, the
+    delimiter of string_agg.  With ``distinct`` equal arguments count once.
     """
 
     name: str
     arg: Expr | None
     type: pa.DataType
+    more: tuple[Expr, ...] = ()
+    distinct: bool = False
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        """All arguments, in order."""
+        return self.more if self.arg is None else (self.arg, *self.more)
+
+    def changed(self, change: Callable[[Expr], Expr]) -> AggregateCall:
+        """Return the call with its arguments changed."""
+        arg = None if self.arg is None else change(self.arg)
+        return replace(self, arg=arg, more=tuple(map(change, self.more)))
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -95,25 +108,35 @@ def walk(expr: Expr) -> Iterator[Expr]:
         yield from walk(child)
 
 
-def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-    """Rebuild bottom-up; ``change`` returns a replacement or None to keep the node."""
+def rebuilt(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Return the expression with its direct sub-expressions changed."""
     match expr:
         case Cast(arg, _):
-            expr = replace(expr, arg=rewrite(arg, change))
+            return replace(expr, arg=change(arg))
         case Call(_, args, _):
-            expr = replace(expr, args=tuple(rewrite(a, change) for a in args))
+            return replace(expr, args=tuple(map(change, args)))
         case Case(branches, otherwise, _):
-            expr = replace(
-                expr,
-                branches=tuple((rewrite(c, change), rewrite(v, change)) for c, v in branches),
-                otherwise=rewrite(otherwise, change),
-            )
+            pairs = tuple((change(condition), change(value)) for condition, value in branches)
+            return replace(expr, branches=pairs, otherwise=change(otherwise))
+    return expr
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """Rebuild bottom-up; ``change`` returns a replacement or None to keep the node."""
+    expr = rebuilt(expr, lambda child: rewrite(child, change))
     return change(expr) or expr
 
 
 def columns_of(expr: Expr) -> frozenset[int]:
     """Return the positions of the input columns that the expression reads."""
     return frozenset(e.index for e in walk(expr) if isinstance(e, Column))
+
+
+def conjuncts(expr: Expr) -> list[Expr]:
+    """Split a condition at its ANDs."""
+    if isinstance(expr, Call) and expr.name == "and":
+        return [part for arg in expr.args for part in conjuncts(arg)]
+    return [expr]
 
 
 def substitute(expr: Expr, inputs: tuple[Expr, ...]) -> Expr:

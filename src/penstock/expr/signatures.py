@@ -67,6 +67,40 @@ class Function:
     advice: str = ""
 
 
+def function(
+    usage: str, rule: Rule, arrow: Callable[..., Any], doc: str, *aliases: str, **more: Any
+) -> Function:
+    """Return a row of the table; ``more`` are other fields of `Function`.
+
+    Unless it is said otherwise, the name is what stands before the bracket, and Spark's function
+    has the same one.
+    """
+    name: str = more.pop("name", usage.partition("(")[0])
+    spark = more.pop("spark", lambda f, *columns: getattr(f, name)(*columns))
+    return Function(name, usage, rule, arrow, spark, doc, aliases, **more)
+
+
+def called(name: str) -> Callable[..., Any]:
+    """Return the call of one of Spark's functions by its name."""
+    return lambda f, *columns: f.call_function(name, *columns)
+
+
+def infix(
+    name: str,
+    usage: str,
+    rule: Rule,
+    kernels: tuple[Any, Any],
+    doc: str,
+    *aliases: str,
+    **more: Any,
+) -> Function:
+    """Return the row of an operator; ``kernels`` are of Arrow, and of Spark's columns alone."""
+    arrow, spark = kernels
+    return Function(
+        name, usage, rule, arrow, lambda f, *columns: spark(*columns), doc, aliases, **more
+    )
+
+
 @dataclass(frozen=True)
 class Kind:
     """A family of accepted arguments: in words, and the type into which each is converted."""
@@ -114,7 +148,6 @@ def _day_or_time(expr: Expr) -> pa.DataType | None:
 TRUTH = Kind("a BOOLEAN", _to(BOOLEAN))
 NUMBER = Kind("a number", _keep(is_numeric, DOUBLE))
 REAL = Kind("a number", _to(DOUBLE, is_numeric))
-INTEGER = Kind("an integer", _keep(is_integer, BIGINT))
 LONG = Kind("an integer", _to(BIGINT, is_integer))
 COUNT = Kind("an INT", _to(INT, is_integer))
 TEXT = Kind("a STRING", _to(STRING))
@@ -150,7 +183,7 @@ def takes(
 
 def alike(
     words: str,
-    test: Callable[[pa.DataType], bool],
+    test: Callable[[pa.DataType], bool] = lambda type_: True,
     gives: pa.DataType | None = None,
     least: int = 2,
     most: int | None = 2,

@@ -45,7 +45,9 @@ PACKED = pa.list_(pa.int64())
 
 _NAN, _PLUS, _MINUS = 200, 204, 208
 _FINITE_TOP = 190
-_BLOCK = 1 << 15
+BLOCK = 1 << 15
+"""Rows that are worked on at once, so that their columns stay in the processor's cache."""
+
 _MASK = np.int64(0xFFFF_FFFF)
 _HALF = np.int64(1 << 31)
 _ONE = np.uint64(1)
@@ -103,17 +105,55 @@ def normalise(digits: Digits) -> Digits:
     return result
 
 
+def whole(values: I64) -> Digits:
+    """Return integers of any size as normalised digits."""
+    return normalise({0: values})
+
+
+def multiply(left: Digits, right: Digits) -> Digits:
+    """Return the products of normalised finite numbers, normalised."""
+    total: Digits = {}
+    for low, digit in left.items():
+        for high, other in right.items():
+            _add_product(total, low + high, digit * other, 1)
+    return normalise(total)
+
+
+def add(left: Digits, right: Digits, factor: int = 1) -> Digits:
+    """Return ``left + factor * right``, not normalised."""
+    total = dict(left)
+    for bin_, digit in right.items():
+        total[bin_] = total[bin_] + digit * factor if bin_ in total else digit * factor
+    return total
+
+
+def finite_part(digits: Digits) -> tuple[Digits, Mask | None]:
+    """Return the finite digits, and which rows hold NaN or an infinity; None for none."""
+    finite, special = _separate(digits)
+    if not special:
+        return finite, None
+    strange: Mask = np.logical_or.reduce(list(special.values()))
+    return finite, strange
+
+
+def round_once(digits: Digits, rows: int) -> tuple[F64, I64]:
+    """Return finite numbers as ``mantissa * 2**exponent``, each rounded once to 53 bits."""
+    if not digits:
+        return np.zeros(rows), np.zeros(rows, np.int64)
+    return _round(digits)
+
+
 def to_double(digits: Digits, rows: int) -> F64:
     """Return the nearest double of each number; NaN and infinities as IEEE 754 adds them."""
     finite, special = _separate(digits)
     if not special and finite.keys() == {0}:  # one integer: the processor rounds it as we would
         return finite[0].astype(np.float64)
     result = np.zeros(rows)
-    for first in range(0, rows, _BLOCK):
-        some = {b: d[first : first + _BLOCK] for b, d in finite.items()}
+    for first in range(0, rows, BLOCK):
+        some = {b: d[first : first + BLOCK] for b, d in finite.items()}
         if some:
             mantissa, exponent = _round(some)
-            result[first : first + _BLOCK] = scale(mantissa, exponent)
+            result[first : first + BLOCK] = scale(mantissa, exponent)
     if special:
         none = np.zeros(rows, bool)
         plus, minus = (special.get(b, none) for b in (_PLUS, _MINUS))
@@ -160,8 +200,8 @@ def variance_parts(count: I64, sums: Digits, squares: Digits) -> tuple[F64, I64]
     finite, special = _separate(sums)
     finite_squares, _ = _separate(squares)
     mantissa, exponent = np.zeros(rows), np.zeros(rows, np.int64)
-    for first in range(0, rows, _BLOCK):
-        block = slice(first, first + _BLOCK)
+    for first in range(0, rows, BLOCK):
+        block = slice(first, first + BLOCK)
         own = normalise({b: d[block] for b, d in finite.items()})
         own_squares = normalise({b: d[block] for b, d in finite_squares.items()})
         numerator: Digits = {}
@@ -262,8 +302,8 @@ def _in_blocks(
     """Apply ``split`` to blocks that fit into the processor's cache."""
     rows = len(values)
     result: Digits = {}
-    for first in range(0, rows, _BLOCK):
-        block = slice(first, first + _BLOCK)
+    for first in range(0, rows, BLOCK):
+        block = slice(first, first + BLOCK)
         for bin_, digit in split(values[block], None if sign is None else sign[block]):
             if bin_ not in result:
                 result[bin_] = np.zeros(rows, np.int64)

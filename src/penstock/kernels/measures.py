@@ -1,42 +1,100 @@
 """What aggregates need to know of an argument, added up over rows and turned into results.
 
 An argument has *parts*: how many of its values are not null, the exact sum of them and of their
-squares, their extremes, how many differ.  Parts of rows add up to parts of panes, and these to
-parts of groups.  At the steps of a slice every part is a column; `result` makes an aggregate of it.
+powers, how often each bit is set, their extremes, how many differ.  Parts of rows add up to parts
+of panes, and these to parts of groups.  At the steps of a slice every part is a column; `result`
+makes an aggregate of it.
+
+Some aggregates have more than one argument: two variables whose products are added up, or something
+that is chosen by something else, a pair (`kernels.sweep`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.kernels import exact
-from penstock.kernels.exact import Digits
+from penstock.kernels import exact, moments
+from penstock.kernels.counts import canonical
+from penstock.kernels.exact import PACKED, Digits
 from penstock.kernels.steps import group_starts
-from penstock.kernels.sweep import ordered, ordered_type, ranks, restored
+from penstock.kernels.sweep import ordered, ordered_type, pair_type, pairs, ranks, restored
 from penstock.model import I64, Mask, to_mask, to_numpy
+
+Numbers: TypeAlias = npt.NDArray[Any]
+Split: TypeAlias = Callable[[Sequence[Numbers], I64 | None], Digits]
+
+_SUMS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sum", "avg"), ("sum",)),
+    **dict.fromkeys(("var_samp", "var_pop", "stddev_samp", "stddev_pop"), ("sum", "square")),
+    **dict.fromkeys(("covar_pop", "covar_samp"), ("sum", "other sum", "product")),
+    "corr": ("sum", "square", "other sum", "other square", "product"),
+    "skewness": ("sum", "square", "cube"),
+    "kurtosis": ("sum", "square", "cube", "fourth"),
+    **dict.fromkeys(("bit_and", "bit_or", "bit_xor"), ("bits",)),
+}
+"""Which sums an aggregate is made of."""
+
+_POWERS = ("sum", "square", "cube", "fourth")
+
+_SPLITS: dict[str, Split] = {
+    "square": lambda values, sign: exact.split_squares(values[0], sign),
+    "cube": lambda values, sign: moments.split_cubes(values[0], sign),
+    "fourth": lambda values, sign: moments.split_fourths(values[0], sign),
+    "bits": lambda values, sign: moments.split_bits(values[0], sign),
+    "other sum": lambda values, sign: exact.split_doubles(values[1], sign),
+    "other square": lambda values, sign: exact.split_squares(values[1], sign),
+    "product": lambda values, sign: moments.split_products(values[0], values[1], sign),
+}
 
 
 @dataclass
 class Measure:
-    """One distinct argument and what is asked of it.
+    """One distinct argument, or several that belong together, and what is asked of it.
 
+    ``type`` is that of the first one.  ``chosen`` is the type of what the first one chooses, and
+    ``paired`` says that there is a second variable.  ``once``: equal values count once.
     ``place`` says at which columns of a live row its parts are, ``held`` the same for a group.
     """
 
     type: pa.DataType
+    chosen: pa.DataType | None = None
+    paired: bool = False
+    once: bool = False
     sums: bool = False
     squares: bool = False
+    more_sums: set[str] = field(default_factory=set)
     smallest: bool = False
     largest: bool = False
     distinct: bool = False
+    frequent: bool = False
+    shares: list[float] = field(default_factory=list)
+    delimiters: list[str] = field(default_factory=list)
     place: dict[str, int] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
+
+    def require(self, name: str, option: Any) -> None:
+        """Note what an aggregate needs; ``option`` is its share or delimiter."""
+        for part in _SUMS.get(name, ()):
+            self.sums |= part == "sum"
+            self.squares |= part == "square"
+            if part not in ("sum", "square"):
+                self.more_sums.add(part)
+        self.smallest |= name in ("min", "min_by")
+        self.largest |= name in ("max", "max_by")
+        self.distinct |= name == "count_distinct"
+        self.frequent |= name == "mode"
+        options: dict[str, list[Any]] = {
+            "percentile": self.shares,
+            "string_agg": self.delimiters,
+        }
+        if name in options and option not in options[name]:
+            options[name].append(option)
 
     @property
     def is_float(self) -> bool:
@@ -45,7 +103,18 @@ class Measure:
     @property
     def valued(self) -> bool:
         """Whether live rows keep the value itself."""
-        return self.sums or self.smallest or self.largest
+        extreme = self.smallest or self.largest or self.frequent
+        return bool(self.sums or self.more_sums or extreme or self.shares or self.delimiters)
+
+    @property
+    def compared(self) -> bool:
+        """Whether it matters which values are equal."""
+        return self.distinct or self.once or self.frequent or bool(self.delimiters)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether rows can be added up before they reach their group."""
+        return not self.compared and not self.shares
 
     @property
     def directions(self) -> list[bool]:
@@ -54,7 +123,14 @@ class Measure:
 
     @property
     def stored_type(self) -> pa.DataType:
+        if self.chosen is not None:
+            return pair_type(self.type, self.chosen)
         return pa.float64() if self.is_float else ordered_type(self.type)
+
+    @property
+    def extreme_type(self) -> pa.DataType:
+        """The type of ordered values of which the extreme is wanted."""
+        return self.stored_type if self.chosen is not None else ordered_type(self.type)
 
     @property
     def presence(self) -> str:
@@ -62,29 +138,69 @@ class Measure:
         return next(part for part in ("value", "valid", "high") if part in self.place)
 
     @property
-    def splits(self) -> list[tuple[str, Callable[[Any, I64 | None], Digits]]]:
-        """How a value becomes the digits of its sum and, if wanted, of its square."""
-        if not self.sums:
-            return []
-        first = exact.split_doubles if self.is_float else exact.split_integers
-        parts: list[tuple[str, Callable[[Any, I64 | None], Digits]]] = [("sum", first)]
-        return [*parts, ("square", exact.split_squares)] if self.squares else parts
+    def row_parts(self) -> list[tuple[str, pa.DataType, bool]]:
+        """What a live row holds: names, types, and whether each is wanted."""
+        value = self.stored_type if self.valued else pa.null()
+        return [
+            ("value", value, self.valued),
+            ("other", pa.float64(), self.paired and self.valued),
+            ("valid", pa.bool_(), not self.valued and not self.compared),
+            ("high", pa.uint64(), self.compared),
+            ("low", pa.uint64(), self.compared),
+        ]
 
-    def store(self, array: pa.Array) -> pa.Array:
-        """Return the argument as live rows keep it."""
+    @property
+    def pane_parts(self) -> list[tuple[str, pa.DataType, bool]]:
+        """What a pane holds."""
+        extreme = self.extreme_type if self.directions else pa.null()
+        return [
+            ("count", pa.int64(), True),
+            *((part, PACKED, True) for part, _ in self.splits),
+            ("min", extreme, self.smallest),
+            ("max", extreme, self.largest),
+        ]
+
+    @property
+    def group_parts(self) -> list[tuple[str, pa.DataType, bool]]:
+        """What a group holds."""
+        return [
+            ("count", pa.int64(), True),
+            *((part, PACKED, True) for part, _ in self.splits),
+            ("distinct", pa.int64(), self.distinct),
+        ]
+
+    @property
+    def splits(self) -> list[tuple[str, Split]]:
+        """How values become the digits of each sum that is wanted."""
+        wanted: list[tuple[str, Split]] = []
+        if self.sums:
+            first = exact.split_doubles if self.is_float else exact.split_integers
+            wanted.append(("sum", lambda values, sign: first(values[0], sign)))
+        if self.squares:
+            wanted.append(("square", _SPLITS["square"]))
+        return wanted + [(part, split) for part, split in _SPLITS.items() if part in self.more_sums]
+
+    def store(self, arrays: Sequence[pa.Array]) -> list[pa.Array]:
+        """Return the arguments as live rows keep them: null where one that counts is."""
         if not self.valued:
-            return array
-        return array.cast(pa.float64()) if self.is_float else ordered(array)
+            return [arrays[0]]
+        if self.chosen is not None:
+            return [pairs(arrays[0], canonical(arrays[1]))]
+        if self.paired:
+            missing = np.logical_or(*(to_mask(a.is_null()) for a in arrays))
+            return [pa.array(numbers(a), mask=missing) for a in arrays]
+        return [arrays[0].cast(pa.float64()) if self.is_float else ordered(arrays[0])]
 
-    def partial(self, stored: pa.Array, order: I64, starts: I64) -> list[pa.Array]:
+    def partial(self, kept: list[pa.Array], order: I64, starts: I64) -> list[pa.Array]:
         """Return the parts of pieces: ``order`` sorts rows by piece, each begins at ``starts``."""
+        stored = kept[0]
         if stored.null_count:
             counts = _sum_of(to_mask(stored.is_valid()).astype(np.int64)[order], starts)
         else:
             counts = np.diff(np.append(starts, len(order)))
         columns = [pa.array(counts)]
-        if self.sums:
-            values = numbers(stored)[order]
+        if self.splits:
+            values = [numbers(array)[order] for array in kept]
             for _, split in self.splits:
                 digits = {b: _sum_of(d, starts) for b, d in split(values, None).items()}
                 columns.append(exact.pack(exact.normalise(digits), len(starts)))
@@ -121,9 +237,17 @@ class Result:
 
 
 def result(
-    name: str, kind: pa.DataType, measure: Measure | None, parts: dict[str, Any], rows: I64
+    name: str,
+    kind: pa.DataType,
+    measure: Measure | None,
+    parts: dict[str, Any],
+    rows: I64,
+    option: Any = None,
 ) -> Result:
-    """Return the column of one aggregate at every step; without a measure it counts rows."""
+    """Return the column of one aggregate at every step; without a measure it counts rows.
+
+    ``option`` is the share of a percentile or the delimiter of texts.
+    """
     if measure is None:
         return _plain(rows, kind)
     count = parts["count"]
@@ -134,8 +258,16 @@ def result(
             return _plain(count, kind)
         case "count_distinct":
             return _plain(parts["distinct"], kind)
-        case "min" | "max":
-            return _extreme_result(parts[name], measure.type, valid)
+        case "min" | "max" | "min_by" | "max_by":
+            return _extreme_result(parts[name[:3]], kind, valid)
+        case "mode":
+            return _extreme_result(parts["mode"], kind, valid)
+        case "percentile":
+            return _plain(parts[f"percentile {option}"], kind, valid)
+        case "string_agg":
+            return _text_result(parts[f"texts {option}"], valid)
+        case "bit_and" | "bit_or" | "bit_xor":
+            return _plain(moments.bits_of(name, parts["bits"], count), kind, valid)
         case "sum" if not measure.is_float:
             return _plain(exact.checked_integer(parts["sum"], len(rows)), kind, valid)
         case "sum" | "avg":
@@ -143,11 +275,44 @@ def result(
                 parts["total"] = exact.to_double(parts["sum"], len(rows))
             total = parts["total"]
             return _plain(total if name == "sum" else total / some, kind, valid)
-    if "variance" not in parts:
-        parts["variance"] = exact.variance_parts(some, parts["sum"], parts["square"])
+        case "corr" | "skewness" | "kurtosis":
+            values, there = _shape(name, some, parts)
+            return _plain(values, kind, there & (count > int(name == "corr")))
     sample = name.endswith("samp")
-    compute = exact.variance if name.startswith("var") else exact.deviation
-    return _plain(compute(some, parts["variance"], sample), kind, count > int(sample))
+    if name.startswith("covar"):
+        spread, compute = _covariance(some, parts), exact.variance
+    else:
+        spread = _spread(some, parts, "sum", "square")
+        compute = exact.variance if name.startswith("var") else exact.deviation
+    return _plain(compute(some, spread, sample), kind, count > int(sample))
+
+
+def _spread(count: I64, parts: dict[str, Any], sums: str, squares: str) -> moments.Rounded:
+    """Return what the variance of one of the variables is made of, once."""
+    key = f"spread of {sums}"
+    if key not in parts:
+        parts[key] = exact.variance_parts(count, parts[sums], parts[squares])
+    found: moments.Rounded = parts[key]
+    return found
+
+
+def _covariance(count: I64, parts: dict[str, Any]) -> moments.Rounded:
+    """Return what the covariance is made of, once."""
+    if "covariance" not in parts:
+        sums = (parts["sum"], parts["other sum"], parts["product"])
+        parts["covariance"] = moments.covariance(count, *sums)
+    found: moments.Rounded = parts["covariance"]
+    return found
+
+
+def _shape(name: str, count: I64, parts: dict[str, Any]) -> tuple[Numbers, Mask]:
+    """Return a correlation, skewness or kurtosis, and where there is one."""
+    spread = _spread(count, parts, "sum", "square")
+    if name == "corr":
+        other = _spread(count, parts, "other sum", "other square")
+        return moments.correlation(_covariance(count, parts), spread, other)
+    compute, most = (moments.skewness, 3) if name == "skewness" else (moments.kurtosis, 4)
+    return compute(count, [parts[power] for power in _POWERS[:most]], spread)
 
 
 def validity(array: pa.Array) -> Mask | None:
@@ -182,13 +347,24 @@ def _plain(values: npt.NDArray[Any], kind: pa.DataType, valid: Mask | None = Non
 def _extreme_result(extreme: Extreme, kind: pa.DataType, valid: Mask) -> Result:
     def make(at: I64) -> pa.Array:
         least, there = extreme.least[at], valid[at]
-        if not pa.types.is_string(kind):
+        paired = pa.types.is_struct(extreme.values.type)
+        if not paired and not pa.types.is_string(kind):
             return restored(~least if extreme.largest else least, kind, there)
         position = np.zeros(len(extreme.rank) + 1, np.int64)
         position[extreme.rank] = np.arange(len(extreme.rank))
-        return extreme.values.take(pa.array(position[np.where(there, least, 0)], mask=~there))
+        found = extreme.values.take(pa.array(position[np.where(there, least, 0)], mask=~there))
+        if paired:
+            _, found = found.flatten()
+        return found if found.type == kind else restored(numbers(found), kind, there)
 
     return Result(extreme.least, valid, make)
+
+
+def _text_result(texts: pa.Array, valid: Mask) -> Result:
+    """Return a column of texts, one for each step; they are compared by their numbers."""
+    encoded = texts.dictionary_encode()
+    codes: I64 = encoded.indices.fill_null(0).to_numpy().astype(np.int64)
+    return Result(codes, valid, lambda at: texts.take(pa.array(at, mask=~valid[at])))
 
 
 def _sum_of(values: I64, starts: I64) -> I64:

@@ -3,11 +3,13 @@
 Both follow from what was measured lately.  A *unit* is what can be probed: an input, or the kept
 join of two inputs (the *pair*), whose number is that of the inputs.  For every set of inputs
 joined so far and every unit probed next we remember, per probing row, how many rows were *tried*
-(candidates whose validity overlaps) and how many were *found* (they passed the conditions).  Old
-measurements fade.
+(candidates whose validity overlaps) and how many were *found* (they passed the conditions), and the
+seconds that it took.  Old measurements fade.
 
-The cost of an order for one row is what it probes and tries and carries on.  Where a step was never
-measured, the steps from each single input stand in for it: more inputs only narrow more.
+The cost of an order for one row is what it probes and tries and carries on, times the *pace* of
+each step: the seconds that it took, as a multiple of what as much work takes on average.  So a side
+of many runs, or a condition that is slow to test, is put off.  Where a step was never measured, the
+steps from each single input stand in for it: more inputs only narrow more.
 
 Keeping the pair (i, j) [B 6] saves the rows of the other inputs the way over i and then j, and
 costs one insertion for every new pair; the new rows of i and j must then begin with one another.
@@ -18,7 +20,7 @@ pays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 PROBE, TRY, CARRY, KEEP = 4.0, 1.0, 2.0, 16.0
@@ -26,6 +28,10 @@ PROBE, TRY, CARRY, KEEP = 4.0, 1.0, 2.0, 16.0
 
 _SCALE = 64
 _FADING = 7 / 8
+_TIMED = 16_384
+"""Work of a step, in costs, from which on the seconds that it took say something."""
+_SLOWEST = 16.0
+"""The pace of a step is taken to be at most so much, and at least one over it."""
 _ENOUGH = 4
 """Probing rows that make a measurement."""
 _ALL_ORDERS = 4
@@ -36,10 +42,16 @@ _PAYBACK = 16
 
 
 class Fan(NamedTuple):
-    """Per probing row: candidates tried, partners found."""
+    """Per probing row: candidates tried, partners found; and the pace of the step."""
 
     tried: float
     found: float
+    pace: float = 1.0
+
+    @property
+    def cost(self) -> float:
+        """What one probing row costs, without what it finds."""
+        return self.pace * (PROBE + TRY * self.tried)
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,21 @@ class _Count:
     rows: float = 0.0
     tried: float = 0.0
     found: float = 0.0
+    work: float = 0.0
+    """In costs, of the steps that were timed."""
+    microseconds: float = 0.0
+
+
+_WHAT = tuple(own.name for own in fields(_Count))
+
+
+class Step(NamedTuple):
+    """What a step was: probing rows, candidates tried, partners found, seconds."""
+
+    rows: int
+    tried: int
+    found: int
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +104,7 @@ class Orders:
                 key = int(joined), int(unit)
                 count = self._counts.get(key, _Count())
                 self._counts[key] = replace(count, **{what: value / _SCALE})
+        self._usual = self._mean()
 
     @property
     def pair(self) -> int:
@@ -88,7 +116,7 @@ class Orders:
         for name in [n for n in numbers if n.startswith("fan.")]:
             del numbers[name]
         for (joined, unit), count in self._counts.items():
-            for what in ("rows", "tried", "found"):
+            for what in _WHAT:
                 numbers[f"fan.{joined}.{unit}.{what}"] = round(getattr(count, what) * _SCALE)
         for i, rate in enumerate(self._rates):
             numbers[f"rate.{i}"] = round(rate * _SCALE)
@@ -102,15 +130,25 @@ class Orders:
             fading * rate + (1 - fading) * new for rate, new in zip(self._rates, rows, strict=True)
         ]
         self._counts = {
-            key: _Count(_FADING * c.rows, _FADING * c.tried, _FADING * c.found)
+            key: _Count(*(_FADING * getattr(c, what) for what in _WHAT))
             for key, c in self._counts.items()
             if c.rows > _ENOUGH / _SCALE
         }
+        self._usual = self._mean()
 
-    def record(self, joined: int, unit: int, rows: int, tried: int, found: int) -> None:
+    def record(self, joined: int, unit: int, step: Step) -> None:
         """Take note of a step: tuples of the inputs ``joined`` probed a unit."""
         c = self._counts.get((joined, unit), _Count())
-        self._counts[joined, unit] = _Count(c.rows + rows, c.tried + tried, c.found + found)
+        rows, tried, found, seconds = step
+        work = PROBE * rows + TRY * tried + CARRY * found
+        timed = (work, 1e6 * seconds) if work >= _TIMED else (0.0, 0.0)
+        self._counts[joined, unit] = _Count(
+            c.rows + rows,
+            c.tried + tried,
+            c.found + found,
+            c.work + timed[0],
+            c.microseconds + timed[1],
+        )
 
     def forget_pair(self) -> None:
         """Forget how the pair answered: it is another one now, or gone."""
@@ -121,7 +159,19 @@ class Orders:
         count = self._counts.get((joined, unit))
         if count is None or count.rows < _ENOUGH:
             return None
-        return Fan(count.tried / count.rows, count.found / count.rows)
+        return Fan(count.tried / count.rows, count.found / count.rows, self._pace(count))
+
+    def _pace(self, count: _Count) -> float:
+        """Return the seconds of a step as a multiple of what its work takes on average."""
+        if count.work < 1 or self._usual <= 0:
+            return 1.0
+        pace = count.microseconds / count.work / self._usual
+        return min(max(pace, 1 / _SLOWEST), _SLOWEST)
+
+    def _mean(self) -> float:
+        """Return the microseconds that work takes on average; 0: not known."""
+        work = sum(c.work for c in self._counts.values())
+        return sum(c.microseconds for c in self._counts.values()) / work if work >= 1 else 0.0
 
     # ---- choosing
 
@@ -170,7 +220,7 @@ class Orders:
             steps = []
             for unit in self._next(joined, units, pair):
                 fan = self.fan(joined, unit, pair)
-                cost = rows * (PROBE + TRY * fan.tried + CARRY * fan.found)
+                cost = rows * (fan.cost + fan.pace * CARRY * fan.found)
                 steps.append((cost, rows * fan.found, unit))
             steps.sort(key=lambda step: step[:2])
             for cost, out, unit in steps if every else steps[:1]:
@@ -206,7 +256,7 @@ class Orders:
         new = 0.0
         for a, b in ((first, second), (second, first)):
             fan = self.fan(1 << a, b, None)
-            total += self._rates[a] * (PROBE + TRY * fan.tried)
+            total += self._rates[a] * fan.cost
             new += self._rates[a] * fan.found
         return total + new * (KEEP + self.order(mask_of(pair)).cost)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.model import I64
+from penstock.model import I64, U64
 
 
-def group_starts(*columns: I64) -> I64:
+def group_starts(*columns: I64 | U64) -> I64:
     """Return the positions at which any of the sorted columns changes, beginning with 0."""
     rows = len(columns[0])
     if rows == 0:

@@ -7,8 +7,9 @@ positions ``0 .. size-1``, which stand for the elementary intervals of time betw
   is the same power of two, ``[first, first + 2**l)`` and ``[last - 2**l, last)``.  Blocks hand
   their minimum down to their halves, level by level, as in a sparse table read backwards: O((n +
   m) log m).
-* `k_best`, the k best per position: a segment tree is walked from the root.  An interval that
-  covers a node joins the node's list, others go on to the children they touch, and every node
+* `k_best`, the k best per position: a segment tree is walked from the root.  An interval comes in
+  at the lowest node that holds it.  One that covers a node joins the node's list, others go on to
+  the children they touch, and every node
   begins with its parent's list.  A list with k entries bounds everything below it: an interval
   that is worse than the last of them is dropped on the spot.  Lists of neighbouring nodes are rows
   of one matrix; subtrees are walked one after the other when the matrix would exceed the memory
@@ -20,8 +21,10 @@ positions ``0 .. size-1``, which stand for the elementary intervals of time betw
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import NotSupportedError
@@ -35,8 +38,8 @@ NONE = np.int64(INF)
 
 
 def ordered_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of `ordered` values: strings stay strings, everything else is ``int64``."""
-    if pa.types.is_string(kind):
+    """Return the type of `ordered` values: strings and pairs stay, everything else is ``int64``."""
+    if pa.types.is_string(kind) or pa.types.is_struct(kind):
         return kind
     if (
         pa.types.is_integer(kind)
@@ -50,9 +53,12 @@ def ordered_type(kind: pa.DataType) -> pa.DataType:
 
 
 def ordered(column: pa.Array) -> pa.Array:
-    """Return integers in the order of the values (NaN greatest, one zero); strings stay."""
+    """Return integers in the order of the values (NaN greatest, one zero).
+
+    Strings stay as they are, and so do pairs.
+    """
     kind = column.type
-    if pa.types.is_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_struct(kind):
         return column
     missing = to_mask(column.is_null()) if column.null_count else None
     if pa.types.is_boolean(kind):
@@ -91,8 +97,25 @@ def restored(numbers: I64, kind: pa.DataType, valid: Mask) -> pa.Array:
     return pa.array(numbers, mask=missing).cast(kind)
 
 
+def pair_type(by: pa.DataType, value: pa.DataType) -> pa.DataType:
+    """Return the type of `pairs`."""
+    return pa.struct([("by", ordered_type(by)), ("value", value)])
+
+
+def pairs(by: pa.Array, values: pa.Array) -> pa.Array:
+    """Return what is chosen by something together with it, null where that is null.
+
+    The best pair has the best ``by``, and of several such the smallest value, null before others.
+    """
+    kind = pair_type(by.type, values.type)
+    missing = by.is_null() if by.null_count else None
+    return pa.StructArray.from_arrays([ordered(by), values], fields=list(kind), mask=missing)
+
+
 def ranks(values: pa.Array, largest: bool) -> I64:
     """Return numbers for `ordered` values without nulls; the smallest number is the best."""
+    if pa.types.is_struct(values.type):
+        return dense_ranks(values.flatten(), [largest, False])
     if pa.types.is_string(values.type):
         return dense_ranks([values], [largest])
     numbers: I64 = to_numpy(values)
@@ -209,58 +232,88 @@ def k_best(
     if size == 0 or k == 0:
         return
     real = first < last
+    first, last, rank = first[real], last[real], rank[real]
     width = 1 << max(size - 1, 0).bit_length()
+    level = np.frexp((first ^ (last - 1)).astype(np.float64))[1]
+    order = np.argsort((64 - level).astype(np.uint8), kind="stable")
+    waiting = _Intervals(first[order], last[order], rank[order], level[order])
     lists = np.full((1, k), NONE, np.int64)
-    node = np.zeros(int(real.sum()), np.int64)
-    yield from _descend(0, width, lists, node, first[real], last[real], rank[real], size, memory)
+    yield from _descend(0, width, lists, waiting.none(), waiting, size, memory)
+
+
+@dataclass(frozen=True)
+class _Intervals:
+    """Intervals, with the height of the lowest node of the tree that holds each."""
+
+    first: I64
+    last: I64
+    rank: I64
+    level: npt.NDArray[np.int32]
+
+    def none(self) -> _Intervals:
+        return self.slice(0, 0)
+
+    def slice(self, begin: int, end: int) -> _Intervals:
+        return _Intervals(
+            self.first[begin:end], self.last[begin:end], self.rank[begin:end], self.level[begin:end]
+        )
+
+    def take(self, at: Mask) -> _Intervals:
+        return _Intervals(self.first[at], self.last[at], self.rank[at], self.level[at])
+
+    def joined(self, other: _Intervals) -> _Intervals:
+        if len(other.first) == 0:
+            return self
+        return _Intervals(
+            np.concatenate((self.first, other.first)),
+            np.concatenate((self.last, other.last)),
+            np.concatenate((self.rank, other.rank)),
+            np.concatenate((self.level, other.level)),
+        )
 
 
 def _descend(
     base: int,
     width: int,
     lists: I64,
-    node: I64,
-    first: I64,
-    last: I64,
-    rank: I64,
+    here: _Intervals,
+    waiting: _Intervals,
     size: int,
     memory: int,
 ) -> Iterator[I64]:
-    """Walk the subtrees of neighbouring nodes of one width, the first of which begins at base."""
+    """Walk the subtrees of neighbouring nodes of one width, the first of which begins at base.
+
+    Of ``here`` each interval is cut to one of the nodes.  Those that wait, the highest first, come
+    in at the lowest node that holds them: above it they could neither cover one nor be cut.
+    """
     k = lists.shape[1]
     while True:
+        count = int(np.searchsorted(-waiting.level, -(width.bit_length() - 1), "right"))
+        here = here.joined(waiting.slice(0, count))
+        waiting = waiting.slice(count, len(waiting.first))
+        node = (here.first - base) // width
         begin = base + node * width
-        covers = (first <= begin) & (last >= np.minimum(begin + width, size))
-        lists = _join(lists, node[covers], rank[covers])
+        covers = (here.first <= begin) & (here.last >= np.minimum(begin + width, size))
+        lists = _join(lists, node[covers], here.rank[covers])
         if width == 1:
             yield lists
             return
-        partly = ~covers & (rank < lists[:, k - 1][node])
-        node, first, last, rank = node[partly], first[partly], last[partly], rank[partly]
+        here = here.take(~covers & (here.rank < lists[:, k - 1][node]))
         width //= 2
-        middle = base + (2 * node + 1) * width
-        left, right = first < middle, last > middle
-        node = np.concatenate((2 * node[left], 2 * node[right] + 1))
-        first = np.concatenate((first[left], first[right]))
-        last = np.concatenate((last[left], last[right]))
-        rank = np.concatenate((rank[left], rank[right]))
+        middle = base + ((here.first - base) // width // 2 * 2 + 1) * width
+        left, right = here.first < middle, here.last > middle
+        here = replace(here.take(left), last=np.minimum(here.last, middle)[left]).joined(
+            replace(here.take(right), first=np.maximum(here.first, middle)[right])
+        )
         lists = np.repeat(lists, 2, axis=0)[: -(-(size - base) // width)]
-        count = len(lists)
-        if count > 1 and count * k > memory:
-            half = count // 2
-            for low, high in ((0, half), (half, count)):
-                mine = (node >= low) & (node < high)
-                yield from _descend(
-                    base + low * width,
-                    width,
-                    lists[low:high].copy(),
-                    node[mine] - low,
-                    first[mine],
-                    last[mine],
-                    rank[mine],
-                    min(size, base + high * width),
-                    memory,
-                )
+        if len(lists) > 1 and lists.size > memory:
+            half = len(lists) // 2
+            cut = base + half * width
+            left, later = here.first < cut, waiting.first >= cut
+            some, rest = here.take(left), waiting.take(~later)
+            yield from _descend(base, width, lists[:half].copy(), some, rest, cut, memory)
+            some, rest = here.take(~left), waiting.take(later)
+            yield from _descend(cut, width, lists[half:].copy(), some, rest, size, memory)
             return
 
 

@@ -4,9 +4,10 @@ Every row of the input is two events of its group, one at its start and one at i
 group and time they make the *steps* at which results may change (`kernels.counts`).  Counts and
 sums are running sums of exact digits (`kernels.exact`), on top of what the group had before the
 slice; MIN and MAX come from a sweep over the steps (`kernels.sweep`), into which old rows that
-outlive the slice enter as one extreme per group (`runs.extremes`); COUNT DISTINCT counts how often
-the count of a value in its group leaves or reaches zero.  So a batch costs what it brings and
-ends, not what lives.
+outlive the slice enter as one extreme per group (`runs.extremes`); with DISTINCT only those events
+count with which the number of copies of a value leaves or reaches zero (`runs.copies`), and MODE is
+the extreme of these numbers; percentiles read the values near their places (`runs.ranked`).  So a
+batch costs what it brings and ends, not what lives.
 
 Neighbouring steps with equal results are joined, also across slices: the first step of a group is
 the one before the slice, whose results follow from the state.  The last row of a group is open:
@@ -30,15 +31,17 @@ import pyarrow as pa
 
 from penstock.errors import NotSupportedError
 from penstock.expr.arrow import evaluate
-from penstock.expr.nodes import AggregateCall, Cast, Column, Expr
+from penstock.expr.library.aggregates import CANONICAL, PAIRS, PICKED, SHAPES, VARIANCES
+from penstock.expr.nodes import AggregateCall, Cast, Column, Expr, Literal
 from penstock.kernels import exact
 from penstock.kernels.changes import without_ghosts
-from penstock.kernels.counts import Steps, group_codes, integers, key_codes, order_events
-from penstock.kernels.exact import PACKED, Digits
+from penstock.kernels.counts import group_codes, integers, key_codes, order_events
+from penstock.kernels.exact import Digits
 from penstock.kernels.keys import Keys, hash_columns
 from penstock.kernels.measures import Extreme, Measure, numbers, result, validity
 from penstock.kernels.steps import group_starts
-from penstock.kernels.sweep import NONE, ordered, ordered_type, range_minimum, ranks
+from penstock.kernels.sweep import NONE, ordered, ordered_type, pair_type, range_minimum, ranks
+from penstock.kernels.work import Work
 from penstock.model import (
     I64,
     INF,
@@ -54,54 +57,15 @@ from penstock.model import (
 from penstock.operators.base import Columns, SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
+from penstock.runs.copies import Copied, Copies, most_frequent
 from penstock.runs.extremes import Extremes
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
+from penstock.runs.listed import Listed, list_texts
+from penstock.runs.ranked import Ranked, percentiles
 
-_VARIANCES = ("var_samp", "var_pop", "stddev_samp", "stddev_pop")
-_NAMES = ("count", "count_distinct", "sum", "avg", "min", "max", *_VARIANCES)
-
-
-@dataclass(frozen=True)
-class _Work:
-    """One slice: births and deaths as stored, the groups they touch, and the events in order.
-
-    Events are one old event per group, then the births, then the deaths.
-    """
-
-    births: Batch
-    deaths: Batch
-    birth_code: I64
-    death_code: I64
-    keys: Keys
-    found: Mask
-    old: tuple[pa.Array, ...]
-    steps: Steps
-    sign: I64
-    slice: Slice
-
-    def column(self, place: int) -> tuple[pa.Array, pa.Array]:
-        """Return a column of the births and of the deaths."""
-        return self.births.columns[place], self.deaths.columns[place]
-
-    def in_order(self, births: npt.NDArray[Any], deaths: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return values of births and deaths in the order of events, 0 at the old ones."""
-        none = np.zeros(len(self.keys), births.dtype)
-        values: npt.NDArray[Any] = np.concatenate((none, births, deaths))[self.steps.order]
-        return values
-
-    def running(self, changes: I64, old: I64) -> I64:
-        """Return running sums at each step of signed changes in order, which are overwritten."""
-        changes[self.steps.first[self.steps.begin]] = old
-        return self.steps.running(changes)
-
-    def running_digits(self, changes: Digits, old: Digits) -> Digits:
-        """Return running sums of exact numbers at each step."""
-        none = np.zeros(len(self.keys), np.int64)
-        sums = {b: self.running(change, old.get(b, none)) for b, change in changes.items()}
-        for bin_ in old.keys() - changes.keys():
-            sums[bin_] = old[bin_][self.steps.code]
-        return sums
+_DOUBLES = (*VARIANCES, *PAIRS, *SHAPES)
+"""Aggregates of DOUBLE only."""
 
 
 @dataclass(frozen=True)
@@ -128,37 +92,36 @@ class AggregateOperator(SlicedOperator):
         super().__init__([spec.types])
         self._keys = spec.keys
         self._aggregates = spec.aggregates
-        self._arguments: list[Expr] = []
+        self._forms: list[tuple[tuple[Expr, ...], pa.DataType | None, bool, bool]] = []
         self._measures: list[Measure] = []
-        self._measure_of = [
-            None if a.arg is None else self._require(a.name, a.arg) for a in spec.aggregates
-        ]
-        self._panes = spec.panes and not any(m.distinct for m in self._measures)
+        self._measure_of = [None if a.arg is None else self._require(a) for a in spec.aggregates]
+        self._panes = spec.panes and all(m.adds_up for m in self._measures)
         self._extreme = any(m.directions for m in self._measures)
         self._row_types = self._layout_rows()
         self._group_types = self._layout_groups()
 
-    def _require(self, name: str, argument: Expr) -> int:
+    def _require(self, call: AggregateCall) -> int:
         """Return the number of an argument, and note what an aggregate needs of it."""
-        kind = argument.type
+        name, args = call.name, call.args
+        kind = args[0].type
+        if name not in CANONICAL:
+            raise NotSupportedError(f"an aggregate is one of {', '.join(CANONICAL)}, got '{name}'")
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        if name not in _NAMES:
-            raise NotSupportedError(f"an aggregate is one of {', '.join(_NAMES)}, got '{name}'")
-        if name in ("sum", "avg", *_VARIANCES) and not number:
+        if name in ("sum", "avg", "percentile", *_DOUBLES) and not number:
             raise NotSupportedError(f"the argument of {name.upper()} must be a number, got {kind}")
-        if name in _VARIANCES and not pa.types.is_floating(kind):
-            argument = Cast(argument, pa.float64())
-        if argument not in self._arguments:
-            self._arguments.append(argument)
-            self._measures.append(Measure(argument.type))
-        index = self._arguments.index(argument)
+        if name in ("percentile", "string_agg"):
+            args = args[:1]
+        if name in ("percentile", *_DOUBLES):
+            args = tuple(a if pa.types.is_floating(a.type) else Cast(a, pa.float64()) for a in args)
+        chosen = args[1].type if name in PICKED else None
+        form = (args, chosen, name in PAIRS, call.distinct)
+        if form not in self._forms:
+            self._forms.append(form)
+            self._measures.append(Measure(args[0].type, *form[1:]))
+        index = self._forms.index(form)
         measure = self._measures[index]
-        measure.sums |= name in ("sum", "avg", *_VARIANCES)
-        measure.squares |= name in _VARIANCES
-        measure.smallest |= name == "min"
-        measure.largest |= name == "max"
-        measure.distinct |= name == "count_distinct"
-        if measure.directions:
+        measure.require(name, _option(call))
+        if measure.directions or measure.frequent:
             ordered_type(kind)
         return index
 
@@ -168,23 +131,7 @@ class AggregateOperator(SlicedOperator):
         if self._panes:
             types.append(pa.int64())
         for measure in self._measures:
-            extreme = ordered_type(measure.type) if measure.directions else pa.null()
-            if self._panes:
-                parts = [
-                    ("count", pa.int64(), True),
-                    ("sum", PACKED, measure.sums),
-                    ("square", PACKED, measure.squares),
-                    ("min", extreme, measure.smallest),
-                    ("max", extreme, measure.largest),
-                ]
-            else:
-                value = measure.stored_type if measure.valued else pa.null()
-                parts = [
-                    ("value", value, measure.valued),
-                    ("valid", pa.bool_(), not measure.valued and not measure.distinct),
-                    ("high", pa.uint64(), measure.distinct),
-                    ("low", pa.uint64(), measure.distinct),
-                ]
+            parts = measure.pane_parts if self._panes else measure.row_parts
             _lay_out(types, measure.place, parts)
         return [*types, pa.bool_()] if self._extreme else types
 
@@ -192,13 +139,7 @@ class AggregateOperator(SlicedOperator):
         """Return the columns of a group: key, holder, rows, then the parts of each argument."""
         types = [k.type for k in self._keys] + [pa.int64(), pa.int64()]
         for measure in self._measures:
-            parts = [
-                ("count", pa.int64(), True),
-                ("sum", PACKED, measure.sums),
-                ("square", PACKED, measure.squares),
-                ("distinct", pa.int64(), measure.distinct),
-            ]
-            _lay_out(types, measure.held, parts)
+            _lay_out(types, measure.held, measure.group_parts)
         return types
 
     def load(self) -> None:
@@ -206,22 +147,35 @@ class AggregateOperator(SlicedOperator):
         self._groups = KeyedState(state, "groups", self._group_types, merging)
         self._live = Lifetimes(state, "rows", self._row_types, merging, keep_forever=False)
         self._extremes: dict[tuple[int, bool], Extremes] = {}
-        self._values: dict[int, KeyedState] = {}
+        self._copies: dict[int, Copies] = {}
+        self._modes: dict[int, Extremes] = {}
+        self._ranked: dict[int, Ranked] = {}
+        self._listed: dict[int, Listed] = {}
         for i, measure in enumerate(self._measures):
             for largest in measure.directions:
-                name = f"extremes.{i}.{_direction(largest)}"
-                kind = ordered_type(measure.type)
+                name, kind = f"extremes.{i}.{_direction(largest)}", measure.extreme_type
                 self._extremes[i, largest] = Extremes(state, name, kind, largest, merging)
-            if measure.distinct:
-                self._values[i] = KeyedState(state, f"values.{i}", [pa.int64()], merging)
+            if measure.compared:
+                self._copies[i] = Copies(state, f"values.{i}", merging)
+            if measure.frequent:
+                kind = pair_type(pa.int64(), ordered_type(measure.type))
+                self._modes[i] = Extremes(state, f"modes.{i}", kind, True, merging)
+            if measure.shares:
+                self._ranked[i] = Ranked(state, f"ranked.{i}", merging)
+            if measure.delimiters:
+                self._listed[i] = Listed(state, f"listed.{i}", merging)
 
     def save(self) -> None:
         self._groups.save()
         self._live.save()
-        for extremes in self._extremes.values():
+        for extremes in (*self._extremes.values(), *self._modes.values()):
             extremes.save(self.since)
-        for values in self._values.values():
-            values.save()
+        for ranked in self._ranked.values():
+            ranked.save(self.since)
+        for listed in self._listed.values():
+            listed.save(self.since)
+        for copies in self._copies.values():
+            copies.save()
 
     def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         batch, told, brought = slice.rows[0], slice.ends[0], slice.deaths(0)
@@ -259,9 +213,10 @@ class AggregateOperator(SlicedOperator):
         sign = np.where(steps.order < count + len(births), 1, -1)
         sign[steps.first[steps.begin]] = 0
         found, before = self._groups.get(groups)
-        work = _Work(
-            births, deaths, birth_code, death_code, groups, found, before, steps, sign, slice
-        )
+        work = Work(
+            births, deaths, birth_code, death_code, groups, found, before, steps, sign,
+            slice.since, slice.until,
+        )  # fmt: skip
         source = np.arange(count)
         source[new_code] = count + np.arange(len(keys))
         source[found] = np.flatnonzero(found)
@@ -300,30 +255,30 @@ class AggregateOperator(SlicedOperator):
     def _stored(self, batch: Batch, code: I64, keys: Keys) -> tuple[Batch, I64]:
         """Return the rows as they are kept, and their codes."""
         count = len(batch)
-        plain = [evaluate(a, batch.columns, count) for a in self._arguments]
+        plain = [[evaluate(a, batch.columns, count) for a in args] for args, *_ in self._forms]
         if self._panes:
             return self._partials(batch, code, keys, plain)
         columns: list[pa.Array] = []
         if self._keys:
             columns += [pa.array(keys.high[code]), pa.array(keys.low[code])]
-        for measure, array in zip(self._measures, plain, strict=True):
+        for measure, arrays in zip(self._measures, plain, strict=True):
             if measure.valued:
-                columns.append(measure.store(array))
-            elif not measure.distinct:
-                columns.append(array.is_valid())
-            if measure.distinct:
-                pair, _, (of, value) = group_codes([pa.array(code), array], count)
+                columns += measure.store(arrays)
+            elif not measure.compared:
+                columns.append(arrays[0].is_valid())
+            if measure.compared:
+                pair, _, (of, *values) = group_codes([pa.array(code), *arrays], count)
                 group = to_numpy(of)
-                lanes = (pa.array(keys.high[group]), pa.array(keys.low[group]), value)
-                pairs = hash_columns(lanes, len(group)).take(pair)
-                missing = to_mask(array.is_null())
-                columns += [pa.array(pairs.high, mask=missing), pa.array(pairs.low, mask=missing)]
+                lanes = (pa.array(keys.high[group]), pa.array(keys.low[group]), *values)
+                found = hash_columns(lanes, len(group)).take(pair)
+                missing = np.logical_or.reduce([to_mask(a.is_null()) for a in arrays])
+                columns += [pa.array(found.high, mask=missing), pa.array(found.low, mask=missing)]
         if self._extreme:
             columns.append(pa.array(batch.holder != 0))
         return Batch(tuple(columns), batch.start, batch.end, batch.holder), code
 
     def _partials(
-        self, batch: Batch, code: I64, keys: Keys, plain: list[pa.Array]
+        self, batch: Batch, code: I64, keys: Keys, plain: list[list[pa.Array]]
     ) -> tuple[Batch, I64]:
         """Add up the rows that share group, start, end and holder."""
         pane, total = code, max(len(keys), 1)
@@ -342,15 +297,15 @@ class AggregateOperator(SlicedOperator):
         if self._keys:
             columns += [pa.array(keys.high[code[head]]), pa.array(keys.low[code[head]])]
         columns.append(pa.array(np.diff(np.append(starts, len(order)))))
-        for measure, array in zip(self._measures, plain, strict=True):
-            columns += measure.partial(measure.store(array), order, starts)
+        for measure, arrays in zip(self._measures, plain, strict=True):
+            columns += measure.partial(measure.store(arrays), order, starts)
         if self._extreme:
             columns.append(pa.array(batch.holder[head] != 0))
         stored = Batch(tuple(columns), batch.start[head], batch.end[head], batch.holder[head])
         return stored, code[head]
 
     def _results(
-        self, work: _Work, told: Ends, key_values: list[pa.Array]
+        self, work: Work, told: Ends, key_values: list[pa.Array]
     ) -> Iterator[Batch | Ends]:
         """Yield what the slice changed, and write the groups it touched."""
         steps, width = work.steps, len(self._keys)
@@ -362,17 +317,15 @@ class AggregateOperator(SlicedOperator):
         rows = work.running(change, old_rows)
         lasting = np.ones(len(work.births), bool)
         if self._extreme:
-            lasting = (
-                np.minimum(work.births.end, told.lookup(work.births.holder)) >= work.slice.until
-            )
+            lasting = np.minimum(work.births.end, told.lookup(work.births.holder)) >= work.until
         parts = [self._parts(i, work, lasting, old_rows, rows) for i in range(len(self._measures))]
         results = []
         for call, index in zip(self._aggregates, self._measure_of, strict=True):
             if index is None:
                 results.append(result(call.name, call.type, None, {}, rows))
             else:
-                measure = self._measures[index]
-                results.append(result(call.name, call.type, measure, parts[index], rows))
+                made = self._measures[index], parts[index], rows, _option(call)
+                results.append(result(call.name, call.type, *made))
         there = rows > 0
         if not self._keys:  # from its first row on, the global aggregate is always there
             there[:] = True
@@ -411,7 +364,7 @@ class AggregateOperator(SlicedOperator):
 
     def _keep(
         self,
-        work: _Work,
+        work: Work,
         key_values: list[pa.Array],
         holder: I64,
         rows: I64,
@@ -422,7 +375,7 @@ class AggregateOperator(SlicedOperator):
         columns = [*key_values, pa.array(holder), pa.array(rows[at])]
         for measure, part in zip(self._measures, parts, strict=True):
             for name in measure.held:
-                if name in ("sum", "square"):
+                if name not in ("count", "distinct"):
                     digits = exact.normalise({b: d[at] for b, d in part[name].items()})
                     columns.append(exact.pack(digits, len(at)))
                 else:
@@ -430,7 +383,7 @@ class AggregateOperator(SlicedOperator):
         self._groups.put(work.keys, columns, rows[at] > 0 if self._keys else None)
 
     def _parts(
-        self, index: int, work: _Work, lasting: Mask, old_rows: I64, rows: I64
+        self, index: int, work: Work, lasting: Mask, old_rows: I64, rows: I64
     ) -> dict[str, Any]:
         """Return the parts of an argument at every step."""
         measure = self._measures[index]
@@ -438,6 +391,7 @@ class AggregateOperator(SlicedOperator):
         old_count = integers(work.old[held["count"]])
         parts: dict[str, Any] = {}
         changes: dict[str, Digits] = {}
+        copied = self._copied(index, work) if measure.compared else None
         if self._panes:
             counts = work.in_order(*(integers(c) for c in work.column(place["count"])))
             parts["count"] = work.running(counts * work.sign, old_count)
@@ -446,55 +400,73 @@ class AggregateOperator(SlicedOperator):
                 digits = exact.unpack(pa.concat_arrays([none, *work.column(place[part])]))
                 changes[part] = {b: d[work.steps.order] * work.sign for b, d in digits.items()}
         else:
-            arrays = work.column(place[measure.presence])
-            valid = [validity(a) for a in arrays]
-            if all(v is None for v in valid) and (old_count == old_rows).all():
-                parts["count"] = rows
+            weight = work.sign
+            if copied is not None and measure.once:
+                weight = copied.weight
+                parts["count"] = work.running(weight.copy(), old_count)
             else:
-                masks = [
-                    np.ones(len(a), bool) if v is None else v
-                    for a, v in zip(arrays, valid, strict=True)
+                parts["count"] = self._counted(measure, work, old_count, old_rows, rows)
+            if measure.splits:
+                names = [name for name in ("value", "other") if name in place]
+                values = [
+                    work.in_order(*(numbers(a) for a in work.column(place[name]))) for name in names
                 ]
-                parts["count"] = work.running(work.in_order(*masks) * work.sign, old_count)
-            if measure.sums:
-                values = work.in_order(*(numbers(a) for a in arrays))
                 for part, split in measure.splits:
-                    changes[part] = split(values, work.sign)
+                    changes[part] = split(values, weight)
         for part, change in changes.items():
             parts[part] = work.running_digits(change, exact.unpack(work.old[held[part]]))
-        if measure.distinct:
-            parts["distinct"] = self._count_distinct(index, work)
+        if copied is not None and measure.distinct:
+            old = integers(work.old[held["distinct"]])
+            parts["distinct"] = work.running(copied.weight.copy(), old)
+        if copied is not None and measure.frequent:
+            values_ = ordered(pa.concat_arrays(work.column(place["value"])))
+            parts["mode"] = most_frequent(self._modes[index], work, copied, values_)
+        if copied is not None and measure.delimiters:
+            given = pa.concat_arrays(work.column(place["value"]))
+            texts = list_texts(self._listed[index], work, copied, given, measure.once)
+            parts |= {f"texts {d}": texts.joined(d) for d in measure.delimiters}
+        if measure.shares:
+            found = self._percentiles(index, work, copied, parts["count"])
+            parts |= {f"percentile {p}": v for p, v in zip(measure.shares, found, strict=True)}
         for largest in measure.directions:
             parts[_direction(largest)] = self._sweep(index, largest, work, lasting)
         return parts
 
-    def _count_distinct(self, index: int, work: _Work) -> I64:
-        """Return the number of distinct values at every step."""
+    def _percentiles(
+        self, index: int, work: Work, copied: Copied | None, count: I64
+    ) -> list[npt.NDArray[np.float64]]:
+        """Return the percentiles of an argument at every step."""
         measure = self._measures[index]
-        lanes = [pa.concat_arrays(work.column(measure.place[part])) for part in ("high", "low")]
-        valid = np.flatnonzero(to_mask(lanes[0].is_valid()))
-        high, low = (to_numpy(lane.take(pa.array(valid))) for lane in lanes)
-        code, pairs = key_codes(Keys(high, low))
-        count = len(pairs)
-        _, old = self._values[index].get(pairs)
-        time = np.concatenate(
-            (np.zeros(count, np.int64), np.concatenate((work.births.start, work.deaths.end))[valid])
-        )
-        change = np.where(valid < len(work.births), 1, -1)
-        steps = order_events(np.concatenate((np.arange(count), code)), time, count)
-        copies = steps.running(np.concatenate((integers(old[0]), change))[steps.order])
-        crossing = np.zeros(len(steps), np.int64)
-        crossing[1:] = (copies[1:] > 0).astype(np.int64) - (copies[:-1] > 0)
-        crossing[steps.begin] = 0
-        crossed = np.flatnonzero(crossing)
-        event = valid[steps.order[steps.first[crossed]] - count]
-        delta = np.zeros(len(work.steps.order), np.int64)
-        delta[len(work.keys) + event] = crossing[crossed]
-        at_end = copies[steps.finish - 1]
-        self._values[index].put(pairs, [pa.array(at_end)], at_end > 0)
-        return work.running(delta[work.steps.order], integers(work.old[measure.held["distinct"]]))
+        values = ordered(pa.concat_arrays(work.column(measure.place["value"])))
+        weight = np.where(np.arange(len(values)) < len(work.births), 1, -1)
+        if copied is not None and measure.once:
+            given = np.empty(len(work.sign), np.int64)
+            given[work.steps.order] = copied.weight
+            weight = given[len(work.keys) :]
+        weight = np.where(to_mask(values.is_valid()), weight, 0)
+        bag = integers(values), weight, count, measure.shares
+        return percentiles(self._ranked[index], work, *bag)
 
-    def _sweep(self, index: int, largest: bool, work: _Work, lasting: Mask) -> Extreme:
+    def _counted(
+        self, measure: Measure, work: Work, old_count: I64, old_rows: I64, rows: I64
+    ) -> I64:
+        """Return at every step in how many rows an argument is not null."""
+        arrays = work.column(measure.place[measure.presence])
+        valid = [validity(a) for a in arrays]
+        if all(v is None for v in valid) and (old_count == old_rows).all():
+            return rows
+        masks = [
+            np.ones(len(a), bool) if v is None else v for a, v in zip(arrays, valid, strict=True)
+        ]
+        return work.running(work.in_order(*masks) * work.sign, old_count)
+
+    def _copied(self, index: int, work: Work) -> Copied:
+        """Count the copies of the values of an argument."""
+        place = self._measures[index].place
+        lanes = (pa.concat_arrays(work.column(place[part])) for part in ("high", "low"))
+        return self._copies[index].advance(work, *lanes)
+
+    def _sweep(self, index: int, largest: bool, work: Work, lasting: Mask) -> Extreme:
         """Return the extreme at every step, and store the values that may become extremes later.
 
         ``lasting`` births outlive the slice; all other births are among the deaths as well.
@@ -510,10 +482,10 @@ class AggregateOperator(SlicedOperator):
         births, deaths = births.take(pa.array(stay)), deaths.take(pa.array(leave))
         birth_code, death_code = work.birth_code[stay], work.death_code[leave]
         started = work.deaths.start[leave]
-        fresh = started >= work.slice.since
+        fresh = started >= work.since
         went = np.flatnonzero(to_mask(work.deaths.columns[-1])[leave] & ~fresh)
         store.change_open(work.keys.take(death_code[went]), deaths.take(pa.array(went)), -1)
-        owner, best = store.best(work.keys, work.slice.until)
+        owner, best = store.best(work.keys, work.until)
         values = pa.concat_arrays([births, deaths, best])
         rank = ranks(values, largest)
         event = steps.step_of_events()
@@ -543,6 +515,15 @@ def _lay_out(
         if wanted:
             places[part] = len(types)
             types.append(kind)
+
+
+def _option(call: AggregateCall) -> Any:
+    """Return the share of a percentile or the delimiter of texts."""
+    if call.name not in ("percentile", "string_agg"):
+        return None
+    last = call.more[0]
+    assert isinstance(last, Literal)
+    return last.value
 
 
 def _direction(largest: bool) -> str:

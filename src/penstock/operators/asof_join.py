@@ -47,6 +47,7 @@ from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
 from penstock.runs.asof_side import AsofPiece, AsofSide
+from penstock.runs.holders import applied
 
 _NOBODY = -1
 """The partner of a row that has none."""
@@ -191,7 +192,7 @@ class AsofJoinOperator(SlicedOperator):
 
     def _compared(self, port: int, rows: Batch, told: Ends) -> tuple[Batch, Keys, I64, Batch]:
         """Return new rows that can have a partner, their keys and values; and the other rows."""
-        rows = Batch(rows.columns, rows.start, *_apply(told, rows.end, rows.holder)).drop_ghosts()
+        rows = Batch(rows.columns, rows.start, *applied(told, rows.end, rows.holder)).drop_ghosts()
         columns = [one_array(evaluate(e, rows.columns, len(rows))) for e in self._keys[port]]
         value = ordered(one_array(evaluate(self._at[port], rows.columns, len(rows))))
         usable: Mask = np.ones(len(rows), bool)
@@ -243,7 +244,7 @@ class AsofJoinOperator(SlicedOperator):
 
     def _taken(self, slab: AsofPiece, at: I64, told: Ends) -> _Left:
         columns = tuple(slab.take(at, len(self.input_types[0])))
-        end, holder = _apply(told, slab.numbers("_end")[at], slab.numbers("_holder")[at])
+        end, holder = applied(told, slab.numbers("_end")[at], slab.numbers("_holder")[at])
         high, low = (slab.numbers(n)[at].view(np.int64) for n in ("_high", "_low"))
         start, bound = slab.numbers("_start")[at], slab.numbers("_value")[at]
         stored = (slab.numbers(name)[at] for name in _STORED)
@@ -402,11 +403,3 @@ class AsofJoinOperator(SlicedOperator):
         if not self._latest:
             return MIN_TIME, ~least
         return least - (1 if port == 0 and self._strict else 0), INF
-
-
-def _apply(told: Ends, end: I64, holder: I64) -> tuple[I64, I64]:
-    """Return ends and holders of rows after what was told: a told row is determined."""
-    if len(told) == 0:
-        return end, holder
-    known = told.lookup(holder)
-    return np.minimum(end, known), np.where(known < INF, 0, holder)

@@ -10,7 +10,7 @@ rows that wait, for who asks what they wait for (`penstock.physical.waits`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,6 +18,9 @@ import pyarrow as pa
 
 from penstock.model import INF, MIN_TIME, Batch, Deaths, Ends, told_by
 from penstock.runs.state import State
+
+RUN_ROWS = 1 << 17
+"""Rows that wait are written in runs of at least so many, but for the last."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +141,25 @@ class _Port:
         if self.rows:
             latest = max(int(rows.start.max()) for rows in self.rows)
             self._state.numbers[self._latest] = latest
-            self._state.append(waiting, Batch.concat(self.rows).to_table())
+            for rows in _runs_of(self.rows):
+                self._state.append(waiting, rows.to_table())
         if self.ends:
             told = Ends.concat(self.ends)
             self._state.append(ends, pa.table({"holder": told.holder, "end": told.end}))
-        if self.minus:
-            self._state.append(minus, Batch.concat(self.minus).to_table())
+        for rows in _runs_of(self.minus):
+            self._state.append(minus, rows.to_table())
+
+
+def _runs_of(parts: Sequence[Batch]) -> Iterator[Batch]:
+    """Put parts together into runs of a good size, so that never all rows are copied at once."""
+    some: list[Batch] = []
+    for part in parts:
+        some.append(part)
+        if sum(map(len, some)) >= RUN_ROWS:
+            yield Batch.concat(some)
+            some = []
+    if some:
+        yield Batch.concat(some)
 
 
 class Inbox:

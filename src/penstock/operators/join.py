@@ -37,6 +37,13 @@ stored.
 A stream row meets the rows of a table that were always valid in one way, whenever that is done.
 Where its results may leave before the heartbeat has passed them, the join is made ``at_once``: rows
 are joined as they arrive, and no result waits.
+
+One join may serve queries that differ in their windows [E 4.6.1]: `SharedJoinSpec`.  It has the
+largest window of each input, and its results carry their lag (`penstock.kernels.lags`), by which
+`penstock.operators.route` gives each query its rows.  Windows may change while it runs, because
+queries come and go.  A query sees only rows that start at its ``since`` or later, and none of these
+had come when it was added.  So rows that are stored with smaller windows are none of its own, and
+those that are stored with larger ones only make results that no query has.
 """
 
 from __future__ import annotations
@@ -54,6 +61,7 @@ from penstock.expr.nodes import Column, Expr, columns_of, shift
 from penstock.kernels.closed_keys import ClosedKeys
 from penstock.kernels.join_orders import EQUAL, Equal, EqualBand, Place
 from penstock.kernels.keys import Keys
+from penstock.kernels.lags import Segments, Windows
 from penstock.kernels.layouts import layout_of
 from penstock.kernels.sorting import order_of_numbers
 from penstock.model import (
@@ -75,6 +83,7 @@ from penstock.operators.parts import ClosedParts
 from penstock.operators.spec import Spec
 from penstock.runs.children import Children
 from penstock.runs.holders import applied, joint_holders
+from penstock.runs.lagged import Pairs, by_segment, probes
 from penstock.runs.mappings import release_beyond
 from penstock.runs.pending import Pending
 from penstock.runs.side import Side
@@ -85,6 +94,10 @@ _WORTH_JOINING = 1024
 """A join that chooses by itself lets results wait only if so many rows were ahead."""
 _REMEMBERED = 1 << 22
 """After so many rows the counts are halved, so that old rows matter less and less."""
+_MANY = 1 << 14
+"""Results of a shared join that are worth a batch of their own: fewer are put together."""
+_WORTH_ORDERING = 1 << 13
+"""New rows of a slice for which the order of a shared join's results is worth its cost."""
 _TABLE_RUN = 4
 """How many runs of a table fit into a join's memory: sorting one needs more than its own size."""
 
@@ -116,6 +129,23 @@ class JoinSpec(Spec):
 
     def build(self) -> JoinOperator:
         return JoinOperator(self)
+
+
+@dataclass(frozen=True)
+class SharedJoinSpec(JoinSpec):
+    """A join whose results carry their lag; ``windows`` are those of all queries, with copies.
+
+    Its hot keys are not split: queries that rely on where results are may come at any time.
+    """
+
+    windows: tuple[Windows, ...] = ()
+
+    key = "shared join/1"
+    splits_keys = False
+    tuned = frozenset(("windows",))
+
+    def build(self) -> SharedJoinOperator:
+        return SharedJoinOperator(self)
 
 
 class JoinOperator(SlicedOperator):
@@ -190,6 +220,24 @@ class JoinOperator(SlicedOperator):
         self.inbox.since = until
         yield from self.close_parts(until)
         yield Heartbeat(until)
+
+    def laid(self, port: int, rows: Batch) -> Piece | None:
+        """Return rows of a port as others find them."""
+        return self._sorted(port, rows, Ends())
+
+    def pieces(self, port: int) -> list[Piece]:
+        """Return what is stored of a port."""
+        return self._sides[port].pieces
+
+    def meet(self, port: int, rows: Batch, others: Sequence[Sequence[Piece]]) -> Iterator[Batch]:
+        """Yield the results of rows with pieces of the other port; nothing is stored."""
+        piece = self._sorted(port, rows, Ends())
+        if piece is None:
+            return
+        self.inbox.since = MIN_TIME  # any row may be the later one
+        self._sides[1 - port].pieces = list(others[1 - port])
+        left, right = (piece, None) if port == 0 else (None, piece)
+        yield from self._pairs(left, right, Ends(), INF)
 
     def uses_part(self, port: int, closed: Closed) -> bool:
         return not closed.numbered and closed.on == self._parts[port]
@@ -456,6 +504,84 @@ class JoinOperator(SlicedOperator):
         """Return the holder of each result; two open parents get a child."""
         children, new_holders = self._children, self.context.new_holders
         return joint_holders(left, right, shared, end, until, children, new_holders)
+
+
+class SharedJoinOperator(JoinOperator):
+    """A join whose results carry their lag; all ends are known at birth, and no input is a table.
+
+    A batch of results is in order of its segments, so the rows of a query stand together.
+    ``join.order`` says which results of a slice are made first: those of the oldest rows (``lwo``),
+    those of the smallest windows (``swf``), those that serve most queries for the least work
+    (``mqt``).
+    """
+
+    def __init__(self, spec: SharedJoinSpec) -> None:
+        super().__init__(spec)
+        self._segments = Segments(spec.windows)
+        self._longest = [max(lengths) for lengths in zip(*spec.windows, strict=True)]
+
+    def _pairs(
+        self, left: Piece | None, right: Piece | None, told: Ends, until: int
+    ) -> Iterator[Batch]:
+        """Yield the results of new rows with stored rows, and with one another."""
+        few: list[Batch] = []
+        for pairs in self._candidates(left, right):
+            if pairs is None:  # a segment is over: who waits for it should have it
+                if few:
+                    yield self._together(few)
+                    few = []
+                continue
+            for rows in self._lagged(pairs):
+                if len(rows) >= _MANY:
+                    yield rows
+                    continue
+                few.append(rows)
+                if sum(map(len, few)) >= _MANY:
+                    yield self._together(few)
+                    few = []
+            release_beyond(self._memory // 2)
+        if few:
+            yield self._together(few)
+
+    def _candidates(self, left: Piece | None, right: Piece | None) -> Iterator[Pairs | None]:
+        """Yield what may meet, in the order of the setting; None behind a segment."""
+        chosen = self.context.settings.join_order
+        new = sum(len(piece) for piece in (left, right) if piece is not None)
+        todo = list(probes(self._sides, left, right))
+        if chosen == "lwo" or new < _WORTH_ORDERING:
+            for probe in todo:
+                yield from probe.matched(self._layout, self.context.block)
+            return
+        order = self._segments.smallest_first
+        if chosen == "mqt":
+            mine, theirs = (0 if piece is None else len(piece) for piece in (left, right))
+            stored = [len(side) / w for side, w in zip(self._sides, self._longest, strict=True)]
+            order = self._segments.most_queries_first((theirs * stored[0], mine * stored[1]))
+        yield from by_segment(todo, self._segments, order, self._layout, self.context.block)
+
+    def _lagged(self, pairs: Pairs) -> Iterator[Batch]:
+        """Make result rows, many of them in order of their segments."""
+        left, right = pairs.left, pairs.right
+        if self._residual is not None:
+            passed = self._test(left, pairs.in_left, right, pairs.in_right)
+            pairs = pairs.take(np.flatnonzero(passed))
+        if len(pairs) == 0:
+            return
+        lag = pairs.lags()
+        if len(pairs) >= _MANY:
+            order = self._segments.order(lag)
+            pairs, lag = pairs.take(order), lag[order]
+        start = left.numbers("_start")[pairs.in_left] - np.minimum(lag, 0)
+        ends = left.numbers("_end")[pairs.in_left], right.numbers("_end")[pairs.in_right]
+        columns = self._take(left, pairs.in_left, range(self._width))
+        columns += self._take(right, pairs.in_right, range(len(self.input_types[1])))
+        columns.append(pa.array(lag))
+        yield Batch(tuple(columns), start, np.minimum(*ends), np.zeros(len(lag), np.int64))
+
+    def _together(self, parts: list[Batch]) -> Batch:
+        """Make one batch of few rows, in order of their segments."""
+        rows = Batch.concat(parts)
+        return rows.take(self._segments.order(to_numpy(rows.columns[-1])))
 
 
 def _plain(keys: Sequence[Expr]) -> tuple[int, ...] | None:

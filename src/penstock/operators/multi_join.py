@@ -27,6 +27,7 @@ Holders: as in the join of two (`penstock.runs.holders`), generation by generati
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -41,7 +42,7 @@ from penstock.expr.nodes import Expr, columns_of, shift
 from penstock.kernels.codes import F64, numbers
 from penstock.kernels.join_orders import EQUAL, Overlap
 from penstock.kernels.layouts import layout_of
-from penstock.kernels.probe_orders import Orders, mask_of
+from penstock.kernels.probe_orders import Orders, Step, mask_of
 from penstock.model import I64, INF, Batch, Ends, one_array
 from penstock.operators.base import SlicedOperator, with_keys
 from penstock.operators.inbox import Slice
@@ -227,6 +228,29 @@ class MultiJoinOperator(SlicedOperator):
         rows = Batch(rows.columns, rows.start, end, holder).drop_ghosts()
         rows, keys = with_keys(rows, self._coordinates[port])
         return self._sides[port].sort(rows, *self._layout.place(keys, len(rows)))
+
+    # ---- looking in from outside
+
+    def laid(self, port: int, rows: Batch) -> Piece | None:
+        """Return rows of a port as others find them."""
+        self._told = Ends()
+        return self._sorted(port, rows)
+
+    def pieces(self, port: int) -> list[Piece]:
+        """Return what is stored of a port."""
+        return self._sides[port].pieces
+
+    def meet(self, port: int, rows: Batch, others: Sequence[Sequence[Piece]]) -> Iterator[Batch]:
+        """Yield the results of rows with pieces of all other ports; nothing is stored."""
+        new = self.laid(port, rows)
+        if new is None:
+            return
+        self._until, self._pair = INF, None
+        self._views = [Rows(pieces, None) for pieces in others]
+        self._views[port] = Rows([], new)
+        view = self._views[port]
+        tuples = self._tuples(port, np.arange(view.old, len(view)))
+        yield from self._grow(tuples, self._choose_order(1 << port), -1)
 
     # ---- what to do: from measurements
 
@@ -479,6 +503,7 @@ class MultiJoinOperator(SlicedOperator):
         """
         if len(tuples) == 0:
             return
+        began, spent = time.thread_time(), 0.0  # without what is done with what is yielded
         view = self._views[unit]
         members = self._members((unit,))
         joined = self._members(tuples.at)
@@ -506,14 +531,20 @@ class MultiJoinOperator(SlicedOperator):
                     mine, theirs, waiting = [], [], 0
                     found += len(wider)
                     if len(wider):
+                        spent += time.thread_time() - began
                         yield wider
+                        began = time.thread_time()
             release_beyond(self._memory)
         if waiting:
             wider = self._widened(tuples, mine, unit, theirs, with_new)
             found += len(wider)
             if len(wider):
+                spent += time.thread_time() - began
                 yield wider
-        self._orders.record(mask_of(joined), unit, len(tuples), tried, found)
+                began = time.thread_time()
+        spent += time.thread_time() - began
+        step = Step(len(tuples), tried, found, spent)
+        self._orders.record(mask_of(joined), unit, step)
 
     def _probe(self, tuples: Tuples, joined: frozenset[int], members: frozenset[int]) -> Probe:
         """Return tuples as rows that look for partners in a unit."""

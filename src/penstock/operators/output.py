@@ -50,7 +50,7 @@ class OutputSpec(Spec):
 
     ``keep`` is for how long a kept relation can be asked about the past, ``timestamps`` whether
     its time is counted in timestamps.  ``at_once``: rows, which are all determined, wait for
-    nothing.
+    nothing.  ``final``: they are made by an operator that waits, so intervals leave as they come.
     """
 
     types: Sequence[pa.DataType]
@@ -58,8 +58,10 @@ class OutputSpec(Spec):
     keep: int = 0
     timestamps: bool = False
     at_once: bool = False
+    final: bool = False
 
     key = "output/1"
+    tuned = frozenset(("final",))
     holders = "none"
 
     def build(self) -> OutputOperator:
@@ -84,6 +86,7 @@ class OutputOperator(SlicedOperator):
             raise InternalError(f"an output's mode is one of {', '.join(MODES)}, got {spec.mode!r}")
         self.mode = spec.mode
         self._at_once = spec.at_once
+        self._final = spec.final and spec.mode == "intervals"
         self._leaving: list[Batch] = []
         self.as_of = MIN_TIME
         self.before: int | None = None
@@ -92,6 +95,8 @@ class OutputOperator(SlicedOperator):
         self._types = tuple(spec.types)
 
     def on_rows(self, port: int, rows: Batch) -> Iterable[Message]:
+        if self._final:
+            return (rows,)
         if not self._at_once:
             return super().on_rows(port, rows)
         self._leaving.append(rows)

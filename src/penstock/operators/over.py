@@ -374,11 +374,11 @@ class OverOperator(SlicedOperator):
         """Fill in the exact sums before each row, and return those after it."""
         places, measure = argument.places, argument.measure
         after = {}
-        values = numbers(measure.store(fresh[places["value"]]))
-        last = numbers(measure.store(newest[places["value"]]))
+        values = numbers(*measure.store([fresh[places["value"]]]))
+        last = numbers(*measure.store([newest[places["value"]]]))
         for part, split in measure.splits:
-            base = added(exact.unpack(newest[places[part]]), split(last, None))
-            own = split(values, None)
+            base = added(exact.unpack(newest[places[part]]), split([last], None))
+            own = split([values], None)
             total = running_digits(own, mine.starts, mine.group, base)
             fresh[places[part]] = added(total, own, -1)
             after[part] = total

@@ -39,6 +39,8 @@ class Spec(ABC):
     """Two inputs meet by key, and several shards may share a key: see `physical.key_splits`."""
     keeps_step: ClassVar[bool] = True
     """Its heartbeat follows from those of its inputs alone, so it is the same in all shards."""
+    tuned: ClassVar[frozenset[str]] = frozenset()
+    """Fields that may change between two batches: the name of its state does not tell them."""
 
     @abstractmethod
     def build(self) -> Operator:
@@ -85,8 +87,11 @@ def encoded(value: object) -> str:
         return f"({','.join(parts)})"
     if not is_dataclass(value) or isinstance(value, type):
         raise InternalError(f"a spec must hold plain values, got {type(value).__name__}")
+    tuned = value.tuned if isinstance(value, Spec) else ()
     for name, default in _fields(type(value)):
         own = getattr(value, name)
+        if name in tuned:
+            continue
         if type(own) is not type(default) or own != default:
             parts.append(f"{name}={encoded(own)}")
     kind = value.key if isinstance(value, Spec) else type(value).__name__

@@ -6,7 +6,9 @@ With ``s`` the element's time, ``o`` the origin and ``up(x)`` the first pulse ``
 * ``RANGE T``: ``[s, s+T)``; ``NOW``: ``[s, s+1)``; unbounded and landmarks: ``[s, INF)``;
 * ``RANGE T SLIDE D``: ``[up(s), up(s+T))``, nothing if that is empty;
 * ``TUMBLE D`` and ``HOP T SLIDE D``: ``[up(s+1), up(s+T+1))``, nothing if that is empty;
-* ``FIXED M``: ``[s, first o + k*M above s)``.
+* ``FIXED M``: ``[s, first o + k*M above s)``;
+* ``SHIFT d``: ``d`` later than without it;
+* the ends of the rows themselves: ``[s, e)``, for ever where ``e`` is null.
 
 One remainder per row is enough for both pulses.  With ``p = (s - o) mod D``, ``s - p`` is a
 pulse; and with ``T = w*D + e``, ``0 <= e < D``, ``up(s+T) = s - p + w*D + up'(p + e)``, where
@@ -25,10 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.model import I64, INF, MIN_TIME, Batch, Closed, Message
+from penstock.model import I64, INF, MIN_TIME, Batch, Closed, Message, to_numpy
 from penstock.operators.base import Operator
 from penstock.operators.spec import Spec
-from penstock.windows import Bounds, WindowSpec, plus
+from penstock.windows import Bounds, WindowSpec, later, plus, since_pulse
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,19 @@ class TimeWindowSpec(Spec):
     @property
     def ends_rows(self) -> bool:
         return not self.window.unbounded
+
+
+@dataclass(frozen=True)
+class SharedWindowSpec(TimeWindowSpec):
+    """The largest of some windows, for an input of a join that queries with all of them share.
+
+    ``input`` names the input.  Queries come and go, so the window may change while it runs.
+    """
+
+    input: str = ""
+
+    key = "shared window/1"
+    tuned = frozenset(("window",))
 
 
 class TimeWindowOperator(Operator):
@@ -74,14 +89,19 @@ def stamp(rows: Batch, spec: WindowSpec) -> Batch:
             inside &= rows.start <= spec.before
         rows = rows.take(inside)
     start, end = validity(rows.start, spec)
+    if spec.until is not None:
+        end = to_numpy(rows.columns[spec.until].cast(pa.int64()).fill_null(INF))
     stamped = Batch(rows.columns, start, end, np.zeros(len(start), np.int64))
-    if spec.slide is not None or spec.range == 0:
+    if spec.slide is not None or spec.range == 0 or spec.until is not None:
         stamped = stamped.drop_ghosts()
-    if spec.bounds is None:
+    if spec.bounds is not None:
+        if spec.hop is not None and spec.slide is not None:
+            stamped = _cut(stamped, spec.slide)
+        stamped = _bounded(stamped, spec.bounds)
+    if spec.shift is None:
         return stamped
-    if spec.hop is not None and spec.slide is not None:
-        stamped = _cut(stamped, spec.slide)
-    return _bounded(stamped, spec.bounds)
+    start, end = plus(stamped.start, spec.shift), plus(stamped.end, spec.shift)
+    return Batch(stamped.columns, start, end, stamped.holder).drop_ghosts()
 
 
 def _cut(rows: Batch, slide: int) -> Batch:
@@ -116,18 +136,18 @@ def validity(time: I64, spec: WindowSpec) -> tuple[I64, I64]:
     if spec.now:
         return time, plus(time, 1)
     if spec.fixed is not None:
-        return time, _later(time, spec.fixed - _since_pulse(time, spec.fixed, origin))
+        return time, later(time, spec.fixed - since_pulse(time, spec.fixed, origin))
     if spec.slide is None:
         return time, plus(time, INF if spec.range is None else spec.range)
     slide = spec.slide
-    past = _since_pulse(time, slide, origin)
+    past = since_pulse(time, slide, origin)
     if spec.hop is not None:
         whole, part = divmod(spec.hop, slide)
         wait = slide - past
-        start = _later(time, wait)
-        return start, _later(time, wait + whole * slide + np.where(past >= slide - part, slide, 0))
+        start = later(time, wait)
+        return start, later(time, wait + whole * slide + np.where(past >= slide - part, slide, 0))
     wait = np.where(past == 0, 0, slide - past)
-    start = _later(time, wait)
+    start = later(time, wait)
     if spec.range is None or spec.range > INF - 2 * slide:
         return start, plus(time, INF)
     whole, part = divmod(spec.range, slide)
@@ -135,22 +155,4 @@ def validity(time: I64, spec: WindowSpec) -> tuple[I64, I64]:
     length = np.where(past > slide, (whole + 2) * slide, (whole + 1) * slide)
     length[past == 0] -= slide
     length -= past - part
-    return start, _later(time, length)
-
-
-def _since_pulse(time: I64, slide: int, origin: int) -> I64:
-    """Return how long ago the last pulse at or before each time was; nothing overflows."""
-    past = time - time // slide * slide  # faster than the remainder
-    offset = origin % slide
-    if offset:
-        past -= offset
-        past = np.where(past < 0, past + slide, past)
-    return past
-
-
-def _later(time: I64, wait: I64) -> I64:
-    """Return ``time + wait`` (waits are not negative), ``INF`` where that would overflow."""
-    result = time + wait
-    if len(time) and int(time.max()) + int(wait.max()) > INF:
-        result[result < time] = INF
-    return result
+    return start, later(time, length)

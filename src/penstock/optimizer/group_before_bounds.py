@@ -13,14 +13,24 @@ so does an expression that can fail on rows that a condition on a bound would ha
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.expr.arrow import cannot_fail
-from penstock.expr.nodes import Column, Expr, Literal, columns_of, shift, substitute
-from penstock.optimizer.push_filters import conjunction, conjuncts
+from penstock.expr.nodes import (
+    AggregateCall,
+    Column,
+    Expr,
+    Literal,
+    columns_of,
+    conjuncts,
+    shift,
+    substitute,
+)
+from penstock.optimizer.push_filters import conjunction
 from penstock.windows import WindowSpec
 
 
@@ -41,7 +51,7 @@ class _Read:
 
     window: algebra.Window
     keys: list[Expr]
-    arguments: list[Expr | None]
+    calls: list[AggregateCall]
     conditions: list[Expr]
 
     def is_bound(self, expr: Expr) -> bool:
@@ -56,7 +66,7 @@ class _Read:
 
 def _read(node: algebra.Aggregate) -> _Read | None:
     """Follow an aggregate down to a window by HOP with bounds, if there is one."""
-    keys, arguments = list(node.keys), [call.arg for call in node.aggregates]
+    keys, calls = list(node.keys), list(node.aggregates)
     conditions: list[Expr] = []
     below = node.input
     while True:
@@ -65,10 +75,10 @@ def _read(node: algebra.Aggregate) -> _Read | None:
                 conditions = conjuncts(predicate) + conditions
             case algebra.Project(input, exprs, _):
                 keys = [substitute(key, exprs) for key in keys]
-                arguments = [None if a is None else substitute(a, exprs) for a in arguments]
+                calls = [call.changed(partial(substitute, inputs=exprs)) for call in calls]
                 conditions = [substitute(condition, exprs) for condition in conditions]
             case algebra.Window(_, spec) if spec.hop is not None and spec.bounds is not None:
-                return _Read(below, keys, arguments, conditions)
+                return _Read(below, keys, calls, conditions)
             case _:
                 return None
         below = input
@@ -80,23 +90,25 @@ def _grouped(node: algebra.Aggregate) -> Node | None:
         return None
     late = [c for c in found.conditions if found.is_bound(c)]
     early = [c for c in found.conditions if found.is_own(c)]
-    given = [*early, *(a for a in found.arguments if a is not None)]
+    arguments = [argument for call in found.calls for argument in call.args]
+    given = [*early, *arguments]
     given += [key for key in found.keys if found.is_own(key)]
     movable = not late or all(cannot_fail(part) for part in (*late, *given))
     split = len(late) + len(early) == len(found.conditions)
-    plain = all(a is None or found.is_own(a) for a in found.arguments)
+    plain = all(found.is_own(a) for a in arguments)
     clear = all(found.is_bound(key) or found.is_own(key) for key in found.keys)
     if not (movable and split and plain and clear):
         return None
     spec = found.window.spec
     assert spec.slide is not None
-    rows: Node = replace(found.window, spec=replace(spec, bounds=None))
+    rows: Node = replace(found.window, spec=replace(spec, bounds=None, shift=None))
     if early:
         rows = algebra.Filter(rows, conjunction(early))
     groups = _groups(rows, node, found)
     pulses = ((spec.slide, spec.pulses_from),)
     at_pulses = algebra.ToStream("rstream", groups, pulses, to_the_end=True)
-    shown: Node = algebra.Window(at_pulses, WindowSpec(range=spec.slide, bounds=spec.bounds))
+    cut = WindowSpec(range=spec.slide, bounds=spec.bounds, shift=spec.shift)
+    shown: Node = algebra.Window(at_pulses, cut)
     width, new_width = len(found.window.input.schema), len(groups.schema)
     places = {width + i: new_width + i for i in range(len(shown.schema) - new_width)}
     if late:
@@ -116,9 +128,5 @@ def _groups(rows: Node, node: algebra.Aggregate, found: _Read) -> algebra.Aggreg
     pairs = zip(found.keys, node.names, strict=False)
     own = [(key, name) for key, name in pairs if found.is_own(key)]
     own = own or [(Literal(0, pa.int32()), "all")]
-    calls = tuple(
-        replace(call, arg=argument)
-        for call, argument in zip(node.aggregates, found.arguments, strict=True)
-    )
     names = (*(name for _, name in own), *node.names[len(found.keys) :])
-    return algebra.Aggregate(rows, tuple(key for key, _ in own), calls, names)
+    return algebra.Aggregate(rows, tuple(key for key, _ in own), tuple(found.calls), names)

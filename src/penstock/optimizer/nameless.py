@@ -8,7 +8,7 @@ from typing import Any
 from penstock import algebra
 from penstock.algebra import Node, SortKey
 from penstock.expr import nodes as expr
-from penstock.expr.frames import OverCall
+from penstock.expr.frames import OverCall, RankCall
 from penstock.expr.nodes import AggregateCall, Expr
 from penstock.model import Field, Schema
 
@@ -32,7 +32,7 @@ def _nameless(value: Any) -> Any:
             return tuple(_nameless(part) for part in value)
         case expr.Column() | expr.Literal() | expr.Cast() | expr.Call() | expr.Case():
             return expr.rewrite(value, _without_name)
-        case AggregateCall() | OverCall() | SortKey():
+        case AggregateCall() | OverCall() | RankCall() | SortKey():
             parts = {f.name: _nameless(getattr(value, f.name)) for f in fields(value)}
             return replace(value, **parts)
         case Schema():

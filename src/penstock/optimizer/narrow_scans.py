@@ -1,12 +1,13 @@
 """Read only what is needed: unused columns are dropped where a stream is scanned.
 
-Columns count for equality in sets, DISTINCT, relation-to-stream operators and ties of ORDER BY and
-of the right side of ASOF JOIN, so everything below those is kept; so is the output of a part that
-several queries share.
+Columns count for equality in sets, DISTINCT, relation-to-stream operators and ties of ORDER BY,
+ranks and the right side of ASOF JOIN, so everything below those is kept; so is the output of a part
+that several queries share.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,19 +21,56 @@ Places = dict[int, int]
 """Where each old column that is needed stands in the new node."""
 
 
+class _Parts:
+    """Sub-plans without names of which some columns stay, whatever is needed; None: all of them.
+
+    ``asked`` are the columns of each that are needed.
+    """
+
+    def __init__(self, columns: Mapping[Node, frozenset[int] | None]) -> None:
+        self._columns = columns
+        self.asked: dict[Node, frozenset[int]] = {}
+
+    def kept(self, node: Node, needed: frozenset[int]) -> frozenset[int]:
+        """Return the columns of a node that stay."""
+        part = canonical(node) if self._columns else node
+        if part not in self._columns:
+            return needed
+        self.asked[part] = self.asked.get(part, frozenset()) | needed
+        columns = self._columns[part]
+        return _all(node) if columns is None else columns
+
+
 def narrow_scans(plan: Node, shared: frozenset[Node]) -> Node:
     """Drop unused columns at the scans of a plan."""
-    new, _ = _narrow(plan, frozenset(range(len(plan.schema))), shared)
+    return narrow_parts(plan, dict.fromkeys(shared))
+
+
+def narrow_parts(plan: Node, parts: Mapping[Node, frozenset[int] | None]) -> Node:
+    """Drop unused columns; of some parts, without names, the given ones stay (None: all)."""
+    new, _ = _narrow(plan, _all(plan), _Parts(parts))
     return new
+
+
+def narrow_to(node: Node, columns: frozenset[int]) -> Node:
+    """Drop all columns of a node but some, as far as it does not need them itself."""
+    new, _ = _narrow(node, columns, _Parts({}))
+    return new
+
+
+def asked_of(plan: Node, part: Node) -> frozenset[int]:
+    """Return the columns of a part, without names, that the rest of a plan needs."""
+    parts = _Parts({part: None})
+    _narrow(plan, _all(plan), parts)
+    return parts.asked[part]
 
 
 def _all(node: Node) -> frozenset[int]:
     return frozenset(range(len(node.schema)))
 
 
-def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tuple[Node, Places]:
-    if shared and canonical(node) in shared:
-        needed = _all(node)
+def _narrow(node: Node, needed: frozenset[int], shared: _Parts) -> tuple[Node, Places]:
+    needed = shared.kept(node, needed)
     match node:
         case algebra.Scan():
             return _scan(node, needed)
@@ -56,14 +94,14 @@ def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tupl
         case algebra.Aggregate(below, keys, calls, _):
             used = frozenset().union(*(columns_of(k) for k in keys), *(_used(c) for c in calls))
             new, places = _exactly(below, used, shared)
-            narrow_calls = tuple(
-                replace(c, arg=None if c.arg is None else shift(c.arg, places)) for c in calls
-            )
+            narrow_calls = tuple(c.changed(lambda e: shift(e, places)) for c in calls)
             narrow_keys = tuple(shift(k, places) for k in keys)
             group = replace(node, input=new, keys=narrow_keys, aggregates=narrow_calls)
             return group, {i: i for i in range(len(node.schema))}
         case algebra.Over():
             return _over(node, needed, shared)
+        case algebra.Rank() | algebra.GroupTop():
+            return _ranked(node, needed, shared)
         case algebra.UnionAll(members):
             kept = sorted(needed)
             parts = tuple(_exactly(m, needed, shared)[0] for m in members)
@@ -74,13 +112,13 @@ def _narrow(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tupl
     return whole, {i: i for i in range(len(node.schema))}
 
 
-def _window(
-    node: algebra.Window, needed: frozenset[int], shared: frozenset[Node]
-) -> tuple[Node, Places]:
+def _window(node: algebra.Window, needed: frozenset[int], shared: _Parts) -> tuple[Node, Places]:
     """Keep the bounds that are needed: without them, rows need not be cut."""
     stream, spec = node.input, node.spec
     width = len(stream.schema)
     own = frozenset(c for c in needed if c < width) | frozenset(spec.partition_by)
+    if spec.until is not None:
+        own |= {spec.until}
     raw = isinstance(stream, algebra.Scan)
     below, places = _narrow(stream, own if raw else _all(stream), shared)
     bounds = spec.bounds
@@ -90,7 +128,9 @@ def _window(
         names = tuple(bounds.names[i] for i in kept)
         bounds = replace(bounds, names=names) if names else None
     keys = tuple(places[k] for k in spec.partition_by)
-    return algebra.Window(below, replace(spec, partition_by=keys, bounds=bounds)), places
+    until = None if spec.until is None else places[spec.until]
+    narrow = replace(spec, partition_by=keys, bounds=bounds, until=until)
+    return algebra.Window(below, narrow), places
 
 
 def _scan(node: algebra.Scan, needed: frozenset[int]) -> tuple[Node, Places]:
@@ -108,9 +148,7 @@ def _scan(node: algebra.Scan, needed: frozenset[int]) -> tuple[Node, Places]:
     return narrow, {old: at for at, old in enumerate(kept)}
 
 
-def _join(
-    node: algebra.Joining, needed: frozenset[int], shared: frozenset[Node]
-) -> tuple[Node, Places]:
+def _join(node: algebra.Joining, needed: frozenset[int], shared: _Parts) -> tuple[Node, Places]:
     width = len(node.left.schema)
     residual = node.residual if isinstance(node, algebra.Join) else None
     if residual is not None:
@@ -134,9 +172,7 @@ def _join(
     return narrow, moved["left"] if len(node.schema) == width else places
 
 
-def _over(
-    node: algebra.Over, needed: frozenset[int], shared: frozenset[Node]
-) -> tuple[Node, Places]:
+def _over(node: algebra.Over, needed: frozenset[int], shared: _Parts) -> tuple[Node, Places]:
     """Keep the outputs that are needed, and only the functions that these read."""
     kept = sorted(needed)
     width = len(node.input.schema)
@@ -169,7 +205,24 @@ def _over(
     return narrow, {old: at for at, old in enumerate(kept)}
 
 
-def _exactly(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tuple[Node, Places]:
+def _ranked(
+    node: algebra.Rank | algebra.GroupTop, needed: frozenset[int], shared: _Parts
+) -> tuple[Node, Places]:
+    """Keep the numbers that are needed; all columns of the input count in ties."""
+    width = len(node.input.schema)
+    kept = [i for i in range(len(node.names)) if width + i in needed]
+    if isinstance(node, algebra.Rank) and not kept:
+        return _narrow(node.input, needed, shared)
+    below, _ = _narrow(node.input, _all(node.input), shared)
+    names = tuple(node.names[i] for i in kept)
+    places = {i: i for i in range(width)} | {width + i: width + at for at, i in enumerate(kept)}
+    if isinstance(node, algebra.Rank):
+        calls = tuple(node.calls[i] for i in kept)
+        return replace(node, input=below, calls=calls, names=names), places
+    return replace(node, input=below, names=names), places
+
+
+def _exactly(node: Node, needed: frozenset[int], shared: _Parts) -> tuple[Node, Places]:
     """Narrow a node to exactly the needed columns, in order: what is not needed is not stored."""
     new, places = _narrow(node, needed, shared)
     kept = sorted(needed)
@@ -183,4 +236,4 @@ def _exactly(node: Node, needed: frozenset[int], shared: frozenset[Node]) -> tup
 
 
 def _used(call: AggregateCall) -> frozenset[int]:
-    return frozenset() if call.arg is None else columns_of(call.arg)
+    return frozenset().union(*(columns_of(arg) for arg in call.args))

@@ -3,8 +3,8 @@
 A condition commutes with everything that treats rows one by one, with bag operations, with a join's
 side, with group keys, and with a window by time.  Below a window by rows only a condition on its
 partition columns may go: others would change which rows are counted; the same with window
-functions.  A condition on the bounds of a window stays above it.  Of an outer join, only the side
-whose rows are all kept may be restricted: the other one decides where nulls stand.
+functions and ranks.  A condition on the bounds of a window stays above it.  Of an outer join, only
+the side whose rows are all kept may be restricted: the other one decides where nulls stand.
 
 A condition that can fail, such as a division, must not meet rows that would not have reached it: it
 stays above what drops rows, and behind a condition that stays.
@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.expr.arrow import cannot_fail
-from penstock.expr.nodes import Call, Column, Expr, columns_of, shift, substitute
+from penstock.expr.nodes import Call, Column, Expr, columns_of, conjuncts, shift, substitute
 from penstock.optimizer.nameless import canonical
 from penstock.windows import WindowSpec
 
@@ -41,13 +41,6 @@ def _push_all(plan: Node, shared: frozenset[Node]) -> Node:
     if isinstance(plan, algebra.Filter):
         return _push(plan.input, conjuncts(plan.predicate), shared)
     return plan
-
-
-def conjuncts(predicate: Expr) -> list[Expr]:
-    """Split a condition at its ANDs."""
-    if isinstance(predicate, Call) and predicate.name == "and":
-        return [part for arg in predicate.args for part in conjuncts(arg)]
-    return [predicate]
 
 
 def conjunction(parts: list[Expr]) -> Expr:
@@ -96,6 +89,8 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
             return replace(node, left=_push(left, parts, shared), right=_push(right, parts, shared))
         case algebra.Over():
             return _below_over(node, parts, shared)
+        case algebra.InGroups():
+            return _below_groups(node, parts, shared)
         case algebra.ToStream(kind, below, _) if kind != "rstream":
             return replace(node, input=_push(below, parts, shared))
     return _keep(node, parts)
@@ -104,7 +99,7 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
 def _passes_all(node: Node) -> bool:
     """Whether every row of the inputs is in the result, so that a condition meets no others."""
     match node:
-        case algebra.TwoSided() | algebra.SetOp() | algebra.ToStream():
+        case algebra.TwoSided() | algebra.SetOp() | algebra.ToStream() | algebra.GroupTop():
             return False
         case algebra.Window(_, spec):
             return not spec.drops_rows
@@ -157,6 +152,17 @@ def _below_over(node: algebra.Over, parts: list[Expr], shared: frozenset[Node]) 
     if not mine or not algebra.is_stream(below):
         return _keep(node, parts)
     return _keep(replace(node, input=below), rest)
+
+
+def _below_groups(
+    node: algebra.Rank | algebra.GroupTop, parts: list[Expr], shared: frozenset[Node]
+) -> Node:
+    """Only a condition on columns that groups are made of leaves groups whole."""
+    allowed = {k.index for k in node.partition if isinstance(k, Column)}
+    mine, rest = _guarded(parts, lambda p: bool(columns_of(p)) and columns_of(p) <= allowed)
+    if not mine:
+        return _keep(node, parts)
+    return _keep(replace(node, input=_push(node.input, mine, shared)), rest)
 
 
 def _into_scan(node: algebra.Scan, parts: list[Expr]) -> Node:

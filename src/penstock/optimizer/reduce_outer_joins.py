@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from penstock import algebra
 from penstock.algebra import Node
-from penstock.expr.nodes import Call, Cast, Column, Expr
+from penstock.expr.nodes import Call, Cast, Column, Expr, conjuncts
 from penstock.optimizer.nameless import canonical
-from penstock.optimizer.push_filters import conjuncts
 
 _STRICT = frozenset(
     ("eq", "ne", "lt", "le", "gt", "ge", "like", "ilike", "rlike", "add", "subtract", "multiply",

@@ -105,6 +105,7 @@ def lag(node: Node, at: Expr) -> int | None:
             own = lag(scan, at) if index < len(scan.schema) else None
             if own is None or spec.rows_slide is not None:
                 return None
+            own += spec.shift or 0
             if spec.hop is not None and spec.slide is not None:
                 return own + spec.slide + (0 if spec.bounds is None else spec.hop)
             return own + (spec.slide - 1 if spec.slide is not None else 0)

@@ -7,13 +7,14 @@ reports of both.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.physical.fragment import Effort
+from penstock.physical.efforts import Effort, Experience, Service
 from penstock.physical.key_loads import added
 from penstock.physical.packing import Packer
 from penstock.physical.parcels import Parcel
@@ -55,7 +56,9 @@ class Outcome:
     partitions.  By stream there are ``inputs`` (the fingerprint of what came); by table
     ``contents`` (the fingerprint of each part).
     ``counted`` are samples of keys by channel, ``efforts`` what each operator did, by digest,
-    ``fed`` rows that keys spread, by shard.
+    ``fed`` rows that keys spread, by shard.  ``served`` says how soon queries got their answers,
+    ``held`` how many bytes waited between operators in one task, at most.
+    ``selections`` is what packing learnt about conjuncts, by digest.
     """
 
     states: list[dict[str, Any]]
@@ -67,6 +70,9 @@ class Outcome:
     counted: dict[int, dict[str, Any]] = field(default_factory=dict)
     efforts: dict[str, Effort] = field(default_factory=dict)
     fed: dict[str, dict[int, int]] = field(default_factory=dict)
+    served: dict[str, Service] = field(default_factory=dict)
+    held: int = 0
+    selections: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def of(reports: Iterable[Report], shards: int) -> Outcome:
@@ -84,6 +90,7 @@ class Outcome:
                     outcome._take_input(content["stream"], content["input"])
                 case "table":
                     outcome.contents.setdefault(content["table"], []).append(content["input"])
+            outcome.selections |= content.get("selections", {})
             for digest, told in content.get("efforts", {}).items():
                 done = outcome.efforts.get(digest)
                 outcome.efforts[digest] = Effort(*told) if done is None else done + Effort(*told)
@@ -110,6 +117,9 @@ class Outcome:
     def _take_shard(self, content: Report) -> None:
         self.states[content["shard"]] |= content["states"]
         self.results += content["results"]
+        self.held = max(self.held, content["held"])
+        for query, told in content["served"].items():
+            self.served[query] = self.served.get(query, Service()) + Service(*told)
         for what, count in content["fed"].items():
             shards = self.fed.setdefault(what, {})
             shards[content["shard"]] = shards.get(content["shard"], 0) + count
@@ -137,7 +147,18 @@ def pack_streams(
     packed = Packed()
     for name, came in arrivals.items():
         rules, before = timeline.rules.get(name, TimeRules()), timeline.of(name)
-        packer = Packer(plan, name, came.time, rules, before, config, shards, routes, storage)
+        packer = Packer(
+            plan,
+            name,
+            came.time,
+            rules,
+            before,
+            config,
+            shards,
+            routes,
+            storage,
+            timeline.answered,
+        )
         late = []
         for partition, rows in came.parts:
             packer.appear(partition, int(partition) + 1 if partition.isdecimal() else 0)
@@ -159,6 +180,7 @@ def run_stages(
     states: Sequence[Mapping[str, Any]],
     storage: Storage,
     config: Settings,
+    experience: Experience | None = None,
 ) -> Iterator[Report]:
     """Run all stages in every shard, of which there are as many as states; yield the reports."""
     shards = len(states)
@@ -170,7 +192,16 @@ def run_stages(
             sent
             for shard in range(shards)
             for sent in run_stage(
-                plan, stage, shard, shards, mine[shard], states[shard], storage, config, timeline
+                plan,
+                stage,
+                shard,
+                shards,
+                mine[shard],
+                states[shard],
+                storage,
+                config,
+                timeline,
+                experience,
             )
         ]
     return map(read_report, parcels)
@@ -185,12 +216,15 @@ def run_batch(
     config: Settings,
     tables: Iterable[Parcel] = (),
     routes: Mapping[int, Route] | None = None,
+    experience: Experience | None = None,
 ) -> tuple[Outcome, dict[str, pa.Table]]:
     """Run one micro-batch in this process; return its outcome and the late rows of each stream.
 
     ``tables`` are the packed rows of static tables that queries need which begin with it.
     """
+    experience = experience or Experience()
+    experience = replace(experience, began=experience.began or time.time())
     packed = pack_streams(plan, arrivals, timeline, config, len(states), routes, storage)
     parcels = [*tables, *packed.parcels]
-    reports = run_stages(plan, parcels, timeline, states, storage, config)
+    reports = run_stages(plan, parcels, timeline, states, storage, config, experience)
     return Outcome.of([*packed.reports, *reports], len(states)), packed.late

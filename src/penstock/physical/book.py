@@ -9,6 +9,8 @@ is what runs.  Its rules:
   later has state of its own; only the streams are read once for all.
 * What a query shares is decided when it begins (``shared``) and stays, whatever comes and goes:
   state is kept under the digest of what it belongs to, so the plan of a query must not change.
+* A join that differs from others only in its windows is made together with them (``parts``), also
+  if they began before (`penstock.physical.shared_windows`).
 """
 
 from __future__ import annotations
@@ -24,8 +26,13 @@ from penstock.algebra import Node
 from penstock.errors import StateError
 from penstock.model import MIN_TIME
 from penstock.optimizer import optimize_alone, shared_digests
+from penstock.optimizer.window_joins import Part
+from penstock.physical.early_plan import early_plan, kept_name
+from penstock.physical.lane_plan import has_priorities
 from penstock.physical.plan import PhysicalPlan
-from penstock.physical.planner import Query, plan
+from penstock.physical.planner import BY_PROBING, Query, plan
+from penstock.physical.shared_windows import Member, Parts, cores, settle
+from penstock.schedule.board import Promise
 from penstock.settings import Settings
 
 
@@ -33,21 +40,28 @@ from penstock.settings import Settings
 class BookedQuery:
     """A query of the book: its plan before the rules, and how its answer is delivered.
 
-    ``keep`` is for how long the past of a kept relation stays.  ``since`` is a time of its streams
+    ``keep`` is for how long the past of a kept relation stays, ``promise`` how soon it wants its
+    answers, ``early`` the sink of its early rows.  ``since`` is a time of its streams
     (None: it sees everything), ``batch`` the first batch that it took part in (None: it has not
     begun), ``shared`` are the digests of what it had in common with others then, ``late`` how many
-    rows of its streams had come too late before.
+    rows of its streams had come too late before.  ``parts`` are its joins that queries with other
+    windows share.
     """
 
     name: str
     node: Node
     mode: str
     keep: int = 0
+    promise: Promise = field(default_factory=Promise)
     since: int | None = None
     batch: int | None = None
     shared: list[str] = field(default_factory=list)
     paused: bool = False
     late: dict[str, int] = field(default_factory=dict)
+    parts: Parts = field(default_factory=dict)
+    answered: int | None = None
+    """The newest time that the lane had answered for its predecessor of the same name, if any."""
+    early: str | None = None
 
     @cached_property
     def streams(self) -> frozenset[str]:
@@ -60,9 +74,16 @@ class BookedQuery:
         alone = Query("", self.node, self.mode, keep=self.keep)
         return plan([alone], Settings(), {}).nodes[-1].digest
 
-    def outputs(self, node: Node) -> list[Query]:
+    def outputs(self, node: Node, rules: bool) -> list[Query]:
         """Return what the planner is given: its plan after the rules, for each way it leaves."""
-        return [Query(self.name, node, self.mode, self.since, self.batch or 0, self.keep)]
+        since, began = self.since, self.batch or 0
+        known = cores(self.node, self.parts, rules)
+        made = [Query(self.name, node, self.mode, since, began, self.keep, self.promise, known)]
+        if self.early is not None:
+            for number, kept in enumerate(early_plan(self.node).kept):
+                alone = optimize_alone(kept, [], {}, rules)
+                made.append(Query(kept_name(self.name, number), alone, "kept", since, began))
+        return made
 
     def describe(self, output: str | None) -> dict[str, Any]:
         """Return its entry in a manifest; ``output`` is the digest of its output node."""
@@ -73,7 +94,9 @@ class BookedQuery:
             "batch": self.batch,
             "shared": self.shared,
             "paused": self.paused,
+            "early": self.early,
             "late": self.late,
+            "parts": {name: part.describe() for name, part in self.parts.items()},
         }
 
     def go_on(self, known: Mapping[str, Any]) -> None:
@@ -81,6 +104,7 @@ class BookedQuery:
         self.since, self.batch = known["since"], known["batch"]
         self.shared, self.paused = known["shared"], known["paused"]
         self.late = dict(known["late"])
+        self.parts = {name: Part.of(told) for name, told in known.get("parts", {}).items()}
 
 
 @dataclass(frozen=True)
@@ -194,7 +218,8 @@ class QueryBook:
                 active = {n: q for n, q in self.queries.items() if not q.paused}
                 fresh = self.beginning(moment.batch)
                 self._settle(active, fresh, moment)
-                outputs = {n: q.outputs(self.optimized(n)) for n, q in active.items()}
+                rules = self.config.rules
+                outputs = {n: q.outputs(self.optimized(n), rules) for n, q in active.items()}
                 together = [out for some in outputs.values() for out in some]
                 made = plan(together, self.config, dict(moment.numbers), moment.measured)
                 self._check_plan(made, {o.name for n in fresh for o in outputs[n]}, moment)
@@ -219,15 +244,32 @@ class QueryBook:
         fresh = {name: active[name] for name in names}
         for query in fresh.values():
             query.since = moment.first_unseen(query.streams)
+            if query.answered is not None:
+                query.since = max(query.since or MIN_TIME, query.answered + 1)
             query.batch = moment.batch
             query.late = {name: moment.late.get(name, 0) for name in sorted(query.streams)}
+            query.parts = {}
         for since in {q.since for q in fresh.values()}:
             peers = {n: q.node for n, q in active.items() if q.since == since}
             for name, digests in shared_digests(peers).items():
                 if name in fresh:
                     fresh[name].shared = digests
+        if self.config.join_windows == "shared" and self.config.join_method in BY_PROBING:
+            self._settle_windows(active, fresh)
+
+    def _settle_windows(
+        self, active: Mapping[str, BookedQuery], fresh: Mapping[str, BookedQuery]
+    ) -> None:
+        """Decide of the queries that begin which joins they share although windows differ."""
+        members = {
+            name: Member(q.node, q.since, q.shared, None if name in fresh else q.parts)
+            for name, q in active.items()
+            if not has_priorities(q.node)  # the lane looks into joins of single queries
+        }
+        for name, parts in settle(members, self.config.rules).items():
+            fresh[name].parts = parts
 
     def optimized(self, name: str) -> Node:
         """Return the plan of a query after the rules; it stays the same while the query runs."""
         query = self.queries[name]
-        return optimize_alone(query.node, query.shared) if self.config.rules else query.node
+        return optimize_alone(query.node, query.shared, query.parts, self.config.rules)

@@ -7,10 +7,14 @@ and waits for them.  By negative tuples, it is said where rows get their signs.
 
 from __future__ import annotations
 
+from penstock.errors import some_of
+from penstock.operators.join import SharedJoinSpec
 from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.output import OutputSpec
+from penstock.operators.route import RouteSpec
 from penstock.operators.time_window import TimeWindowSpec
 from penstock.operators.to_stream import ToStreamSpec
+from penstock.physical.early_plan import kept_for
 from penstock.physical.key_splits import pairs
 from penstock.physical.plan import PhysicalNode, PhysicalPlan
 
@@ -25,7 +29,6 @@ def explain(plan: PhysicalPlan, query: str, shards: int, splitting: bool = True)
     known = pairs(plan) if splitting and shards > 1 else []
     split = frozenset().union(*(pair.joins for pair in known))
     lines: list[str] = []
-    answer = next(a for a in plan.answers if a.query == query)
 
     def visit(at: int, depth: int, note: str) -> None:
         node = plan.nodes[at]
@@ -38,16 +41,16 @@ def explain(plan: PhysicalPlan, query: str, shards: int, splitting: bool = True)
         if node.pattern:
             facts.append(node.pattern)
         if isinstance(node.spec, OutputSpec):
-            facts.append("leaves at once" if node.spec.at_once else "waits for the heartbeat")
+            facts.append(_leaving(node.spec))
         facts += _negative(node) if plan.negative else _direct(plan, at, made_by)
         if node.partitioning is not None and node.partitioning.kind == "hash":
             facts.append(f"by {node.partitioning}")
         if at in split:
             keys = "keys" if node.partitioning is not None else "cells"
             facts.append(f"hot {keys} are split while running")
-        others = sorted(users[at] - {query})
+        others = sorted({_user(name, query) for name in users[at] - {query}})
         if others:
-            facts.append(f"shared with {', '.join(others)}")
+            facts.append(f"shared with {some_of(others)}")
         lines.append(f"{'  ' * depth}{note}{node.label}  [{', '.join(facts)}]")
         for source in node.inputs:
             through = ""
@@ -55,12 +58,21 @@ def explain(plan: PhysicalPlan, query: str, shards: int, splitting: bool = True)
                 through = f"exchange {plan.channels[source.channel].exchange} <- "
             visit(source.producer, depth + 1, through)
 
-    visit(answer.node, 0, "")
+    visit(plan.answer(query).node, 0, "")
+    queries = sum(kept_for(found.query) is None for found in plan.answers)
     lines.append(
         f"one Spark job per batch: packing and {plan.stages} stage(s) of {shards} task(s); "
-        f"{len(plan.answers)} queries, {len(plan.nodes)} operators in the whole plan"
+        f"{queries} queries, {len(plan.nodes)} operators in the whole plan"
     )
     return "\n".join(lines)
+
+
+def _user(name: str, query: str) -> str:
+    """Return how a query, or what is kept for early answers, is called where another is told of."""
+    early = kept_for(name)
+    if early is None:
+        return name
+    return "its early answers" if early == query else f"early answers of {early}"
 
 
 def holders(plan: PhysicalPlan) -> dict[int, frozenset[int]]:
@@ -100,11 +112,20 @@ def _direct(plan: PhysicalPlan, at: int, made_by: dict[int, frozenset[int]]) -> 
 def _negative(node: PhysicalNode) -> list[str]:
     """Return how a node gets and gives the ends of rows by negative tuples."""
     match node.spec:
-        case None | TimeWindowSpec() | ToStreamSpec() | OutputSpec(at_once=True):
+        case None | TimeWindowSpec() | ToStreamSpec() | RouteSpec() | OutputSpec(at_once=True):
             return []
+        case SharedJoinSpec():
+            return ["direct"]
         case NegativeTuplesSpec():
             return ["keeps rows until they die, then sends them again"]
     return ["negative tuples"] if node.stage >= 0 else []
+
+
+def _leaving(output: OutputSpec) -> str:
+    """Return when rows of an answer leave."""
+    if output.final and output.mode == "intervals":
+        return "leaves when it is made"
+    return "leaves at once" if output.at_once else "waits for the heartbeat"
 
 
 def _single(partitioning: object) -> bool:

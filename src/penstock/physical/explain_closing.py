@@ -14,7 +14,7 @@ from penstock.catalog import StreamDef
 from penstock.model import I64, U64, Closed
 from penstock.operators.aggregate import AggregateSpec
 from penstock.operators.base import Columns
-from penstock.operators.join import JoinSpec
+from penstock.operators.join import JoinSpec, SharedJoinSpec
 from penstock.operators.spec import Spec
 from penstock.operators.unmatched import UnmatchedSpec
 from penstock.physical.plan import Input, PhysicalPlan
@@ -23,6 +23,7 @@ _NO_KEYS: U64 = np.empty(0, np.uint64)
 _NO_TIMES: I64 = np.empty(0, np.int64)
 _USES: dict[type[Spec], str] = {
     JoinSpec: "lets go of partners",
+    SharedJoinSpec: "lets go of partners",
     AggregateSpec: "ends groups whose rows live for ever",
 }
 

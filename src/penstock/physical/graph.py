@@ -25,10 +25,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.algebra import Mark
 from penstock.expr.nodes import Column, Expr
 from penstock.model import Schema
 from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.output import OutputSpec
+from penstock.operators.route import RouteSpec
 from penstock.operators.spec import Spec, digest_of
 from penstock.operators.time_window import TimeWindowSpec
 from penstock.physical.exchange import SINGLE, SPREAD, ByKey, Exchange
@@ -62,9 +64,9 @@ class Graph:
         self._free_numbers = (n for n in itertools.count() if n not in used)
 
     def source(self, kind: str, name: str, columns: tuple[int, ...], schema: Schema,
-               predicate: Expr | None) -> int:  # fmt: skip
+               predicate: Expr | None, mark: Mark | None = None) -> int:  # fmt: skip
         since = self.since if kind == "stream" else self.batch
-        source = Source(kind, name, columns, predicate, since)
+        source = Source(kind, name, columns, predicate, since, mark)
         return self._add(
             PhysicalNode(
                 digest=digest_of(source),
@@ -161,6 +163,7 @@ class Graph:
         below_window = window is not None and spec.rowwise
         must_wait = window is not None and (
             window.window.bounds is not None  # it adds columns
+            or window.window.until is not None  # it reads one
             or (window.window.drops_rows and not spec.cannot_fail())
         )
         if node.stage >= 0 or (below_window and must_wait):
@@ -234,7 +237,9 @@ class Graph:
             demand = relaxed(self, producer, all_columns(node.types))
         where = node.partitioning if demand is None else self.needs(producer, demand)
         return self.operator(
-            OutputSpec(node.types, mode, *(held or (0, False)), self.at_once),
+            OutputSpec(
+                node.types, mode, *(held or (0, False)), self.at_once, self._is_final(producer)
+            ),
             [producer],
             [demand],
             node.types,
@@ -243,6 +248,12 @@ class Graph:
             "",
             identity=(query, self.since, self.batch),
         )
+
+    def _is_final(self, producer: int) -> bool:
+        """Whether the rows of a node were selected of those that an operator in slices made."""
+        while self.nodes[producer].rowwise and self.nodes[producer].stage >= 0:
+            producer = self.nodes[producer].inputs[0].producer
+        return isinstance(self.nodes[producer].spec, RouteSpec)
 
     def needs(
         self, producer: int, demand: Exchange | None, together: bool = False

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
 from penstock.kernels.join_orders import EQUAL, Anywhere, Band, Equal, EqualBand, Near, Place
-from penstock.operators.join import JoinSpec
+from penstock.operators.join import JoinSpec, SharedJoinSpec
 from penstock.operators.merge_join import ProgressiveMergeJoinSpec, TemporalMergeJoinSpec
 from penstock.operators.project import ProjectSpec
 from penstock.operators.spec import Spec
@@ -32,6 +32,9 @@ from penstock.physical.predicates import Recognised, recognise, sharpened
 
 _COPYING_KINDS = ("inner", "left", "right", "semi", "anti")
 """Kinds that follow the rows of one side only, which is the owned one."""
+
+_LAG = pa.int64()
+"""The type of the column that a shared join has behind those of its inputs."""
 
 _CELLS_PER_REACH = (16.0, 8.0)
 """Widths of cells, in widths of the reach, in one and in two dimensions.
@@ -46,7 +49,8 @@ class Joined:
 
     Computed keys stand behind the columns of the logical node.  Without equality the keys are the
     coordinates that decide about the shard; ``coordinates`` are all that the ``place`` compares.
-    ``copied``: rows of the right side may stand in several shards.
+    ``copied``: rows of the right side may stand in several shards.  ``windows`` are those of the
+    queries that share the join, if there are several: its results have a column more, the lag.
     """
 
     at: int
@@ -55,6 +59,7 @@ class Joined:
     coordinates: tuple[Expr, ...] = ()
     copied: bool = False
     label: str = "Join"
+    windows: tuple[tuple[int, int], ...] = ()
 
     @property
     def by_key(self) -> bool:
@@ -141,13 +146,14 @@ def join(
             for columns, side in zip(types, (left, right), strict=True)
         ]
     spec, label = _method(graph, node, left, types, coordinates, residual)
-    if extra and isinstance(spec, JoinSpec):
+    if extra and isinstance(spec, JoinSpec) and not left.windows:
         spec = replace(spec, numbers=tuple(extra))
+    both = types[0] + types[1] + ((_LAG,) if left.windows else ())
     joined = graph.operator(
         spec,
         [left.at, right.at],
         demands,
-        types[0] + types[1],
+        both,
         where,
         label,
         algebra.update_pattern(node),
@@ -155,7 +161,6 @@ def join(
     if not wide:
         return joined
     kept = [*range(widths[0]), *(len(types[0]) + i for i in range(widths[1])), *extra]
-    both = types[0] + types[1]
     columns = tuple(expr.Column(i, both[i]) for i in kept)
     place = {k: i for i, k in enumerate(kept)}
     then = None
@@ -187,7 +192,7 @@ def _method(
     """
     method = graph.config.join_method
     by_merging = node.kind == "inner" and _determined(node) and not graph.in_step
-    by_merging &= not graph.negative and not graph.at_once
+    by_merging &= not graph.negative and not graph.at_once and not left.windows
     if method in ("tpmj", "pmj") and by_merging:
         place, exprs = left.place, tuple(coordinates)
         if isinstance(place, EqualBand):
@@ -205,6 +210,9 @@ def _method(
         place=left.place,
         at_once=graph.at_once,
     )
+    if left.windows:
+        own = {f.name: getattr(spec, f.name) for f in fields(spec)}
+        spec = SharedJoinSpec(**own, windows=left.windows)
     return spec, left.label
 
 

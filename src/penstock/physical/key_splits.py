@@ -229,14 +229,14 @@ def _side(plan: PhysicalPlan, edges: _Edges, channel: int) -> _Side | None:
 
 def _reach(window: WindowSpec) -> int | None:
     """Return how long after its time an element is valid at most."""
-    if window.now:
-        return 1
-    if window.fixed is not None:
-        return window.fixed
     length = window.range if window.hop is None else window.hop
+    if window.now:
+        length = 1
+    elif window.fixed is not None:
+        length = window.fixed
     if length is None:
         return None
-    reach = length + (window.slide or 0)
+    reach = length + (window.slide or 0) + (window.shift or 0)
     return reach if reach < _FARTHEST else None
 
 

@@ -29,13 +29,12 @@ from penstock.algebra import Node
 from penstock.expr import nodes as expr
 from penstock.expr.arrow import cannot_fail
 from penstock.expr.functions import resolve_call
-from penstock.expr.nodes import Expr, columns_of, shift
+from penstock.expr.nodes import Expr, columns_of, conjuncts, shift
 from penstock.kernels.join_orders import Band, Overlap
 from penstock.operators.join import JoinSpec
 from penstock.operators.multi_join import MultiJoinSpec, Reach
 from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.project import ProjectSpec
-from penstock.optimizer.push_filters import conjuncts
 from penstock.physical.exchange import SINGLE, ByKey, Exchange
 from penstock.physical.graph import Graph
 from penstock.physical.joins import with_key_columns

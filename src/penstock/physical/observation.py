@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.model import INF, MIN_TIME
 from penstock.physical.batch import Outcome
-from penstock.physical.fragment import Effort
+from penstock.physical.efforts import Effort, Service
 from penstock.physical.key_splits import SplitKeys, split_keys
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.progress import Partition, Progress
@@ -45,7 +45,8 @@ class HotShard:
         return (
             f"hot: shard {self.shard} gets {self.share:.0%} of the rows of {self.operator} "
             f"by {self.by}; for a join whose hot keys are not split while running (EXPLAIN says "
-            f"so), the setting join.split lets several shards share every key"
+            f"so), the setting join.split lets several shards share every key; joins that several "
+            f"windows share are not split, join.windows=apart keeps them apart"
         )
 
 
@@ -104,6 +105,10 @@ class Observation:
     ``efforts`` are what each operator did in it, by digest, and ``totals`` what it did since the
     pipeline was opened, as are ``batches``, ``rows_in`` and, by query, ``rows_out``.  Rates are
     rows per second over the last batches, which ended at ``ended_at`` of the monotonic clock.
+    ``last_served`` is how soon each query got its answers in the last batch that had some,
+    ``services`` since the pipeline was opened; ``held`` are the bytes that waited between
+    operators of a task, at most.
+    ``selections`` is what was learnt about conjuncts while packing, by digest.
     """
 
     manifest: Manifest
@@ -120,6 +125,10 @@ class Observation:
     hot_shards: tuple[HotShard, ...] = ()
     split_keys: tuple[SplitKeys, ...] = ()
     ended_at: tuple[float, ...] = ()
+    last_served: Mapping[str, Service] = field(default_factory=dict)
+    services: Mapping[str, Service] = field(default_factory=dict)
+    held: int = 0
+    selections: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:
@@ -259,6 +268,13 @@ class Observer:
             tuple(self._hot_shards(plan, manifest.shards)),
             tuple(split_keys(plan, manifest.hot)),
             tuple(recent.ended_at for recent in self._recent),
+            {**before.last_served, **outcome.served},
+            {
+                query: before.services.get(query, Service()) + outcome.served.get(query, Service())
+                for query in before.services.keys() | outcome.served.keys()
+            },
+            outcome.held,
+            {**before.selections, **outcome.selections},
         )
         return self.newest
 

@@ -60,8 +60,8 @@ def _ordered(node: Node) -> tuple[Node, TopK | None]:
 
 def _sorted(columns: tuple[pa.Array, ...], top: TopK) -> tuple[pa.Array, ...]:
     """Return the first rows in the order of a `TopK`; ties by all columns."""
-    first = pa.array(_order(columns, top.order)[: top.limit])
-    return tuple(column.take(first) for column in columns)
+    chosen = pa.array(_order(columns, top.order)[top.offset : top.offset + top.limit])
+    return tuple(column.take(chosen) for column in columns)
 
 
 def _order(columns: tuple[pa.Array, ...], by: tuple[SortKey, ...]) -> I64:

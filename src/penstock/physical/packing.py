@@ -8,14 +8,12 @@ answer cannot depend on batches; several tasks may pack the partitions of one st
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DataError
-from penstock.expr.arrow import evaluate_mask
 from penstock.model import (
     I64,
     INF,
@@ -27,19 +25,15 @@ from penstock.model import (
     one_array,
     to_numpy,
 )
-from penstock.physical.closing import Closings, punctuated
+from penstock.physical.answered import Answered
 from penstock.physical.fragment import Fragment
+from penstock.physical.judging import Judge
 from penstock.physical.key_loads import Sample
 from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
-from penstock.physical.progress import (
-    NUMBER_BITS,
-    POSITION_BITS,
-    Partition,
-    Progress,
-    reported,
-)
+from penstock.physical.progress import Partition, Progress, reported
 from penstock.physical.reports import announce
+from penstock.physical.selections import learn, learnt, selection_of
 from penstock.physical.sending import rows_sent
 from penstock.physical.split_routes import Route
 from penstock.runs.state import MemoryStorage, Storage
@@ -51,7 +45,8 @@ class Packer:
     """Packs rows of one stream in one batch, those of one or more of its source partitions.
 
     ``progress`` is how far the stream was before the batch.  ``routes`` say where keys of joins
-    that are hot are split, by channel.  ``storage`` has the parts of the stream that are closed.
+    that are hot are split, by channel.  ``storage`` has the parts of the stream that are closed,
+    ``answered`` what the lane has answered.
     """
 
     def __init__(
@@ -65,38 +60,29 @@ class Packer:
         shards: int,
         routes: Mapping[int, Route] | None = None,
         storage: Storage | None = None,
+        answered: Answered | None = None,
     ) -> None:
         self.plan = plan
-        closing = rules.closing
-        self._closings = None
-        if closing is not None:
-            self._closings = Closings(closing, progress, storage or MemoryStorage())
+        self._answered = answered or Answered()
+        self._judge = Judge(name, time_column, rules, progress, storage, self._answered)
         self._closed: list[dict[str, Any]] = []
-        self.partitions: dict[str, Partition] = {}
-        self._before = progress
-        self._floor = MIN_TIME
         self._ended: set[str] = set()
         self._final = False
         self._routes = routes or {}
         self._samples: dict[int, Sample] = {}
         self._name = name
-        self._time = time_column
-        self._rules = rules
         self._shards = shards
         self._sources = plan.sources("stream", name)
+        adaptive = config.filter_order == "adaptive"
+        self._selections = {at: selection_of(plan.nodes[at], adaptive) for at in self._sources}
+        self._learnt: Mapping[str, Any] = {}
         self._parcels: list[Parcel] = []
         self._with_seq = _channels_with_seq(plan)
         self._fragment = _stage_minus_one(plan, self._sources, config, self._send)
 
     def appear(self, partition: str = "", number: int | None = None) -> Partition:
         """Return a partition as it is now; one that is new begins here."""
-        if partition not in self.partitions:
-            if number is None and partition not in self._before.partitions:
-                known = [part.number for part in self.partitions.values()]
-                number = max(self._before.numbers, 1 + max(known, default=-1))
-            found = self._before.partition(partition, number)
-            self.partitions[partition] = replace(found, floor=max(found.floor, self._floor))
-        return self.partitions[partition]
+        return self._judge.appear(partition, number)
 
     def add(
         self,
@@ -109,22 +95,11 @@ class Packer:
 
         Rows that are not ``wanted`` only move the heartbeat: their values are not there.
         """
-        found = self.appear(partition)
-        rows = table.num_rows
-        if rows == 0:
+        self.appear(partition)
+        if table.num_rows == 0:
             return table
-        time = to_numpy(one_array(table.column(self._time)).cast(pa.int64()))
-        if position is None:
-            position = np.arange(found.position, found.position + rows, dtype=np.int64)
-        promised = closed = None
-        if self._rules.punctuations:
-            columns = [one_array(c) for c in table.columns]
-            promised = self._promised(columns, time)
-            if self._closings is not None:
-                closed = self._closings.judge(partition, columns, time)
-        late, found = found.judged(time, self._rules, promised, closed)
-        self.partitions[partition] = replace(found, position=int(position[-1]) + 1)
-        seq = position + (found.number % (1 << NUMBER_BITS) << POSITION_BITS)
+        judged = self._judge.judge(table, position, partition)
+        late, time, seq = judged.late, judged.time, judged.seq
         late_table = table.filter(pa.array(late)) if late.any() else table.slice(0, 0)
         keep = ~late if wanted is None else ~late & wanted
         if not keep.all():
@@ -134,15 +109,8 @@ class Packer:
         return late_table
 
     def promise(self, heartbeat: int, partition: str = "") -> None:
-        """Take a heartbeat that the source gives between two rows.
-
-        It is that of a partition; without a name that of the whole stream, of all its partitions.
-        """
-        if not partition:
-            self._floor = max(self._floor, heartbeat)
-        for name in (partition,) if partition else {*self._before.partitions, *self.partitions}:
-            found = self.appear(name)
-            self.partitions[name] = replace(found, floor=max(found.floor, heartbeat))
+        """Take a heartbeat that the source gives between two rows (`Judge.promise`)."""
+        self._judge.promise(heartbeat, partition)
 
     def end(self, partition: str) -> None:
         """Note that nothing more comes of a partition."""
@@ -151,26 +119,18 @@ class Packer:
     def finish(self, final: bool) -> None:
         """End the batch: tell every shard how far it came; ``final``: nothing follows."""
         self._final = final
-        if self._closings is not None:
-            self._closed = [vars(run) for run in self._closings.write().values()]
+        found = {self.plan.nodes[at].digest: s for at, s in self._selections.items()}
+        self._learnt = learn(self._fragment.close(), found)
+        if self._judge.closings is not None:
+            self._closed = [vars(run) for run in self._judge.closings.write().values()]
         if self.plan.stages:  # otherwise nobody is there to be told
             self._parcels += announce(self._reported(), self._shards)
 
     def _reported(self) -> dict[str, Any]:
-        told = reported(self._name, self.partitions, self._ended, self._final)
-        if self._floor > MIN_TIME:
-            told["floor"] = self._floor
+        told = reported(self._name, self._judge.partitions, self._ended, self._final)
+        if self._judge.floor > MIN_TIME:
+            told["floor"] = self._judge.floor
         return told | {"closed": self._closed} if self._closed else told
-
-    def _promised(self, columns: Sequence[pa.Array], time: I64) -> I64 | None:
-        """Return the heartbeats that punctuations among the rows give; None: there are none."""
-        found = None
-        for punctuation in self._rules.punctuations:
-            if not punctuation.on:
-                says = evaluate_mask(punctuation.condition, columns, len(time))
-                said = np.where(says, punctuated(punctuation, columns, time), MIN_TIME)
-                found = said if found is None else np.maximum(found, said)
-        return found
 
     def parcels(self) -> Iterator[Parcel]:
         """Yield, and forget, what has been packed so far."""
@@ -181,13 +141,15 @@ class Packer:
         """Return what is told about the stream after its batch.
 
         ``counted`` are keys that are frequent, of the channels whose hot keys can be split;
-        ``efforts`` are those of the operators that run while packing.
+        ``efforts`` are those of the operators that run while packing, ``selections`` is what was
+        learnt about their conjuncts.
         """
         return {
             "kind": "source",
             **self._reported(),
             "counted": {channel: s.describe() for channel, s in self._samples.items()},
             "efforts": self._fragment.efforts(),
+            "selections": self._learnt,
         }
 
     def _emit(self, table: pa.Table, time: I64, position: I64) -> None:
@@ -195,16 +157,20 @@ class Packer:
         for at in self._sources:
             source = _source(self.plan, at)
             keep = None
-            if source.predicate is not None:
+            selection = self._selections[at]
+            if selection is not None:
                 try:
-                    keep = evaluate_mask(source.predicate, columns, table.num_rows)
+                    keep = selection.mask(columns, table.num_rows)
                 except DataError as error:
                     raise self.plan.blamed(error, at) from None
             if source.since is not None:
                 young = time >= source.since
                 keep = young if keep is None else keep & young
-            batch = Batch.of([columns[c] for c in source.columns], time, seq=position)
-            self._fragment.emit(at, batch if keep is None else batch.take(keep))
+            values = [columns[c] for c in source.columns]
+            if source.mark is not None:
+                values += self._answered.columns(source.mark, self._name, position, time)
+            batch = Batch.of(values, time, seq=position)
+            self._fragment.bring(at, batch if keep is None else batch.take(keep))
         self._fragment.run()
 
     def _send(self, channel: int, message: Message) -> None:
@@ -285,7 +251,7 @@ def closed_parts(
 def columns_read(plan: PhysicalPlan, source: int) -> frozenset[int]:
     """Return the columns of a stream or table that are needed to pack what one source sends."""
     columns = _source(plan, source).columns
-    return frozenset(columns[c] for c in _read_of(plan, source))
+    return frozenset(columns[c] for c in _read_of(plan, source) if c < len(columns))
 
 
 def _read_of(plan: PhysicalPlan, at: int) -> frozenset[int]:
@@ -332,5 +298,5 @@ def _stage_minus_one(
     def deliver(*_: Any) -> None:
         raise AssertionError("answers do not leave from the packing stage")
 
-    storage, positions = MemoryStorage(), plan.packed(sources)
-    return Fragment(plan, -1, 0, 1, {}, storage, config, {}, send, deliver, positions)
+    storage, positions, states = MemoryStorage(), plan.packed(sources), learnt()
+    return Fragment(plan, -1, 0, 1, states, storage, config, {}, send, deliver, positions)

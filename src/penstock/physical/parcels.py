@@ -31,16 +31,24 @@ SCHEMA = pa.schema(
 )
 SPARK_SCHEMA = "stage int, shard int, channel int, kind int, blob binary"
 
+_SHARED_ROWS = 1 << 20
+_same: dict[int, pa.Array] = {}
+"""Columns of one value, as long as the longest parcel so far that has no more rows than that."""
+
 
 @dataclass(frozen=True)
 class Parcel:
-    """One row of the exchange."""
+    """One row of the exchange.
+
+    ``mapped``: its blob lies in a file that is mapped, and takes no memory.
+    """
 
     stage: int
     shard: int
     channel: int
     kind: int
     blob: bytes | pa.Buffer
+    mapped: bool = False
 
 
 def encode(message: Batch | Ends | Heartbeat, with_seq: bool = True) -> tuple[int, Any]:
@@ -72,10 +80,9 @@ def decode(kind: int, blob: Any) -> Message:
     if kind == ENDS:
         return Ends(table.column("holder").to_numpy(), table.column("end").to_numpy())
     rows = table.num_rows
-    if "_end" not in table.column_names:
-        table = table.append_column("_end", pa.array(np.full(rows, INF)))
-    if "_start" not in table.column_names:
-        table = table.append_column("_start", pa.array(np.full(rows, MIN_TIME)))
+    for name, value in (("_end", INF), ("_start", MIN_TIME), ("_holder", 0)):
+        if name not in table.column_names:
+            table = table.append_column(name, _all(value, rows))
     batch = Batch.from_table(table)
     return replace(batch, minus=True) if kind == MINUS else batch
 
@@ -122,6 +129,16 @@ def _binary(blobs: Sequence[Any]) -> pa.Array:
     ends = np.cumsum([0, *(len(b) for b in blobs)], dtype=np.int32)
     data = pa.py_buffer(b"".join(memoryview(b) for b in blobs))
     return pa.Array.from_buffers(pa.binary(), len(blobs), [None, pa.py_buffer(ends), data])
+
+
+def _all(value: int, rows: int) -> pa.Array:
+    """Return a column that has the same value everywhere; parcels share its memory."""
+    known = _same.get(value)
+    if known is None or len(known) < rows:
+        known = pa.array(np.full(rows, value, np.int64))
+        if rows <= _SHARED_ROWS:
+            _same[value] = known
+    return known.slice(0, rows)
 
 
 def _ipc(table: pa.Table) -> pa.Buffer:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.algebra import Mark
 from penstock.errors import DataError
 from penstock.expr.nodes import Expr
 from penstock.model import INF, MIN_TIME
@@ -22,6 +23,7 @@ from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.output import OutputSpec
 from penstock.operators.spec import Spec
 from penstock.physical.exchange import ByKey, Cells, Exchange, Shared
+from penstock.schedule.board import Promise
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Source:
 
     ``since`` is the time below which elements of a stream are not seen, for queries that were added
     later.  Of a table it is the batch in which its rows are sent: a query that was added later has
-    a source of its own.
+    a source of its own.  ``mark`` says what is added to the columns for the lane.
     """
 
     kind: str  # 'stream' or 'table'
@@ -38,6 +40,7 @@ class Source:
     columns: tuple[int, ...]
     predicate: Expr | None
     since: int | None
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,18 @@ class Channel:
 
 @dataclass(frozen=True)
 class Answer:
-    """Where a query leaves the plan: its output node and how it is delivered."""
+    """Where a query leaves the plan: its output node, how it is delivered, and how soon.
+
+    ``lane``: important rows are answered in the lane; ``why_main`` says why they are not, where
+    streams have priorities.
+    """
 
     query: str
     node: int
     mode: str
+    promise: Promise = field(default_factory=Promise)
+    lane: bool = False
+    why_main: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,10 @@ class PhysicalPlan:
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to other processes: the plan without what was found in it."""
         return {own.name: getattr(self, own.name) for own in fields(self)}
+
+    def answer(self, query: str) -> Answer:
+        """Return where a query leaves the plan."""
+        return next(answer for answer in self.answers if answer.query == query)
 
     @cached_property
     def stages(self) -> int:
@@ -271,6 +285,18 @@ class PhysicalPlan:
             for source in self.nodes[at].inputs:
                 users[source.producer] |= users[at]
         return users
+
+    @cached_property
+    def promises(self) -> list[Promise]:
+        """How soon what each node makes is wanted, by all the queries that need it."""
+        by_query = {answer.query: answer.promise for answer in self.answers}
+        found = []
+        for _, users in sorted(self.users().items()):
+            some = [by_query[query] for query in users]
+            soon = [promise.within for promise in some if promise.within is not None]
+            weight = sum(promise.weight for promise in some)
+            found.append(Promise(min(soon, default=None), weight))
+        return found
 
     def blamed(self, error: DataError, at: int) -> DataError:
         """Return an error that a row caused in a node, with the queries that need the node."""

@@ -8,39 +8,51 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any
 
 from penstock import algebra
 from penstock.algebra import Node
-from penstock.cql.render import bounds_text, in_timestamps, window_text
+from penstock.cql.render import bounds_text, duration_text, in_timestamps, window_text
 from penstock.errors import NotSupportedError
 from penstock.expr import nodes as expr
+from penstock.model import INF
 from penstock.operators.aggregate import AggregateSpec
 from penstock.operators.distinct import DistinctSpec
 from penstock.operators.filter import FilterSpec
+from penstock.operators.group_top import GroupTopSpec
+from penstock.operators.later import LaterSpec
 from penstock.operators.project import ProjectSpec
+from penstock.operators.rank import RankSpec
 from penstock.operators.row_window import RowWindowSpec
 from penstock.operators.session_window import SessionWindowSpec
 from penstock.operators.set_operation import SetSpec
-from penstock.operators.time_window import TimeWindowSpec
+from penstock.operators.spec import Spec
+from penstock.operators.time_window import SharedWindowSpec, TimeWindowSpec
 from penstock.operators.to_stream import ToStreamSpec
 from penstock.operators.top_k import TopKSpec
 from penstock.operators.union import UnionSpec
 from penstock.optimizer.nameless import canonical
+from penstock.optimizer.window_joins import range_of
 from penstock.physical.asof import asof_join
 from penstock.physical.at_once import at_once
 from penstock.physical.exchange import SINGLE, ByKey, Exchange
 from penstock.physical.graph import Graph, after, all_columns, projected, reachable, relaxed
 from penstock.physical.join_kinds import join_of_kind
 from penstock.physical.joins import Joined, prepared, with_key_columns
+from penstock.physical.lane_plan import Lane, has_priorities, lane_of
 from penstock.physical.multiway import Surroundings, meaning_of, multiway
 from penstock.physical.over import over
 from penstock.physical.plan import Answer, PhysicalPlan
+from penstock.physical.shared_windows import Group, Groups, routed, shared
 from penstock.physical.window_distribution import wanted
+from penstock.schedule.board import Promise
 from penstock.settings import Settings
 from penstock.windows import WindowSpec
+
+BY_PROBING = ("auto", "temporal")
+"""Methods of joins that keep their inputs in sides, which others may look into."""
 
 MOST_WINDOWS = 100_000
 """How many windows that show their bounds a row may be in."""
@@ -51,7 +63,9 @@ class Query:
     """A query to be planned: ``since`` is the time from which it sees its streams (None: ever).
 
     ``batch`` is the first batch that it takes part in: the one in which its tables are sent.
-    ``keep`` is for how long its past stays, if its mode is ``kept``.
+    ``keep`` is for how long its past stays, if its mode is ``kept``, ``promise`` how soon it wants
+    its answers.  ``cores`` are its joins that queries with other windows share
+    (`penstock.physical.shared_windows.cores`).
     """
 
     name: str
@@ -60,6 +74,8 @@ class Query:
     since: int | None = None
     batch: int = 0
     keep: int = 0
+    promise: Promise = field(default_factory=Promise)
+    cores: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def plan(
@@ -74,24 +90,46 @@ def plan(
     """
     planner = Planner(config, dict(numbers), measured)
     answers = []
-    nameless = [canonical(query.plan) for query in queries]
-    for query, whole in zip(queries, nameless, strict=True):
+    prepared = [_prepared(query, config) for query in queries]
+    for query, (whole, _, _) in zip(queries, prepared, strict=True):
         planner.since, planner.batch = query.since, query.batch
         planner.announce(whole)
-    for query, whole in zip(queries, nameless, strict=True):
-        planner.since, planner.batch = query.since, query.batch
+        planner.groups.add(query.name, whole, query.cores)
+    for query, (whole, ready, lane) in zip(queries, prepared, strict=True):
+        planner.since, planner.batch, planner.cores = query.since, query.batch, query.cores
         planner.in_step = query.mode in ("view", "delta", "kept")
-        mode = query.mode if not algebra.is_stream(query.plan) else "stream"
-        ready = at_once(whole, mode)
-        if ready is None:
+        planner.wanted = wanted(whole) if planner.negative else {}
+        mode = mode_of(query)
+        if ready:
+            output = planner.output_knowing_ends(query.name, whole, mode, at_once=True)
+        elif lane.node is not None:
+            output = planner.output_knowing_ends(query.name, whole, mode, at_once=False)
+        else:
             held = (query.keep, in_timestamps(query.plan)) if mode == "kept" else None
             output = planner.output(query.name, planner.lower(whole), mode, held)
-        else:
-            output = planner.output_at_once(query.name, ready, mode)
-        answers.append(Answer(query.name, output, mode))
+        answers.append(
+            Answer(query.name, output, mode, query.promise, lane.node is not None, lane.why)
+        )
     return reachable(
         PhysicalPlan(tuple(planner.nodes), tuple(planner.channels), tuple(answers), planner.numbers)
     )
+
+
+def mode_of(query: Query) -> str:
+    """Return how the answer of a query leaves."""
+    return query.mode if not algebra.is_stream(query.plan) else "stream"
+
+
+def _prepared(query: Query, config: Settings) -> tuple[Node, bool, Lane]:
+    """Return what is lowered of a query, whether its rows wait for nothing, and its lane."""
+    whole = canonical(query.plan)
+    ready = at_once(whole, mode_of(query))
+    chosen = whole if ready is None else ready
+    if not has_priorities(chosen):
+        return chosen, ready is not None, Lane()
+    by_merging = config.join_method not in BY_PROBING
+    lane = lane_of(chosen, mode_of(query), query.batch, by_merging)
+    return chosen if lane.node is None else lane.node, ready is not None, lane
 
 
 class Planner(Graph):
@@ -101,9 +139,14 @@ class Planner(Graph):
         self, config: Settings, numbers: dict[str, int], measured: Mapping[str, float] | None = None
     ) -> None:
         super().__init__(config, numbers)
-        self._memo: dict[tuple[Node, int | None, int, bool, bool], int] = {}
+        self._memo: dict[tuple[object, ...], int] = {}
         self._joins: Counter[tuple[Node, int | None, int]] = Counter()
         self.wanted: dict[Node, Exchange] = {}
+        """How the windows of the query that is planned should be distributed."""
+        self.groups = Groups()
+        self.cores: Mapping[str, int | None] = {}
+        self.widened: tuple[str, int] | None = None
+        """Of the input of a shared join: its name, and the largest window."""
         self.around = Surroundings(
             self.lower,
             lambda join: _join_of_two(join, self),
@@ -113,25 +156,50 @@ class Planner(Graph):
         )
 
     def announce(self, node: Node) -> None:
-        """Look over a query before any is lowered: its joins, and what its windows are for."""
+        """Look over the joins of a query before any is lowered."""
         joins = {n for n in algebra.walk(node) if isinstance(n, algebra.Join)}
         self._joins.update((n, self.since, self.batch) for n in joins)
-        if self.negative:
-            self.wanted = wanted(node) | self.wanted
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
-        key = (node, self.since, self.batch, self.in_step, self.at_once)
+        core = self.groups.of(node, self.cores)
+        group = None if core is None else (core.name, core.since)
+        spread: frozenset[tuple[Node, Exchange]] = frozenset()
+        if self.wanted:
+            windows = self.wanted.keys() & set(algebra.walk(node))
+            spread = frozenset((window, self.wanted[window]) for window in windows)
+        how = self.in_step, self.at_once, self.negative, self.widened, group, spread
+        key = (node, self.since, self.batch, *how)
         if key not in self._memo:
-            self._memo[key] = lower(node, self)
+            self._memo[key] = lower(node, self) if core is None else self._lower_core(node, core)
             if isinstance(node, algebra.Join):
                 at = self._memo[key]
                 self.nodes[at] = replace(self.nodes[at], meaning=meaning_of(node))
         return self._memo[key]
 
-    def output_at_once(self, query: str, node: Node, mode: str) -> int:
-        """Add the output of rows that wait for nothing: their ends need no negative tuples."""
-        negative, self.negative, self.at_once = self.negative, False, True
+    def _lower_core(self, node: Node, group: Group) -> int:
+        """Add a join that queries with other windows share, and the way to this one's rows."""
+        assert isinstance(node, algebra.Join)
+        since, negative = self.since, self.negative
+        self.since, self.negative = group.since, False
+        try:
+            below = []
+            for side, input in enumerate((node.left, node.right)):
+                self.widened = f"{group.name} {side}", group.largest[side]
+                below.append(self.lower(input))
+            self.widened = None
+            sides = prepared(self, node, *below)
+            joined = shared(self, node, group, sides)
+        finally:
+            self.since, self.negative, self.widened = since, negative, None
+        return routed(self, node, group, joined)
+
+    def output_knowing_ends(self, query: str, node: Node, mode: str, at_once: bool) -> int:
+        """Add the output of rows whose ends are known at birth: they need no negative tuples.
+
+        ``at_once``: they wait for nothing.
+        """
+        negative, self.negative, self.at_once = self.negative, False, at_once
         try:
             return self.output(query, self.lower(node), mode)
         finally:
@@ -147,7 +215,7 @@ def lower(node: Any, planner: Planner) -> int:
 @lower.register
 def _(node: algebra.Scan, planner: Planner) -> int:
     columns = node.columns if node.columns is not None else tuple(range(len(node.schema)))
-    return planner.source("stream", node.stream, columns, node.schema, node.predicate)
+    return planner.source("stream", node.stream, columns, node.schema, node.predicate, node.mark)
 
 
 @lower.register
@@ -160,8 +228,8 @@ def _(node: algebra.TableScan, planner: Planner) -> int:
 @lower.register
 def _(node: algebra.Window, planner: Planner) -> int:
     stream = node.input
-    plain = not any(isinstance(n, algebra.Window) for n in algebra.walk(stream))
-    never_dies = plain and node.spec.by_time and algebra.update_pattern(stream) == "monotonic"
+    alone = not any(isinstance(n, algebra.Window) for n in algebra.walk(stream))
+    never_dies = alone and node.spec.by_time and algebra.update_pattern(stream) == "monotonic"
     if not algebra.is_stream(stream) and not never_dies:
         stream = algebra.ToStream("istream", stream)
     below = planner.lower(stream)
@@ -171,8 +239,12 @@ def _(node: algebra.Window, planner: Planner) -> int:
     _check_windows(node.spec)
     if node.spec.by_time:
         have = planner.nodes[below].partitioning
+        spec: TimeWindowSpec = TimeWindowSpec(node.spec)
+        if planner.widened is not None:
+            spec = SharedWindowSpec(range_of(planner.widened[1]), planner.widened[0])
+            label = f"Window {_window_text(replace(node, spec=spec.window))}"
         return planner.stateless(
-            TimeWindowSpec(node.spec),
+            spec,
             below,
             types,
             have,
@@ -184,8 +256,36 @@ def _(node: algebra.Window, planner: Planner) -> int:
     demand = relaxed(planner, below, ByKey(keys) if keys else SINGLE)
     kind = SessionWindowSpec if node.spec.session is not None else RowWindowSpec
     where = after(planner, below, demand)
-    spec = kind(stream.schema.types, node.spec)
-    return planner.operator(spec, [below], [demand], types, where, label, pattern)
+    if node.spec.slide is None and node.spec.shift is None:
+        by_rows = kind(stream.schema.types, node.spec)
+        return planner.operator(by_rows, [below], [demand], types, where, label, pattern)
+    plain = replace(node.spec, slide=None, shift=None, range=_bounded(node.spec.range))
+    negative, planner.negative = planner.negative, False
+    try:
+        text = f"Window {_window_text(replace(node, spec=plain))}"
+        by_rows = kind(stream.schema.types, plain)
+        made = planner.operator(by_rows, [below], [demand], types, where, text, pattern)
+    finally:
+        planner.negative = negative
+    later = LaterSpec(types, node.spec.slide, node.spec.pulses_from, node.spec.shift or 0)
+    label = f"Later {_later_text(node)}"
+    return planner.operator(later, [made], [None], types, where, label, pattern)
+
+
+def _later_text(node: algebra.Window) -> str:
+    """Return which changes of a window happen later, and when."""
+    spec, stamps = node.spec, in_timestamps(node)
+    parts = []
+    if spec.slide is not None:
+        parts.append(f"at pulses every {duration_text(spec.slide, stamps)}")
+    if spec.shift is not None:
+        parts.append(f"shifted by {duration_text(spec.shift, stamps)}")
+    return ", ".join(parts)
+
+
+def _bounded(length: int | None) -> int | None:
+    """Return the length of a RANGE, None if it has no end."""
+    return None if length == INF else length
 
 
 @lower.register
@@ -193,11 +293,11 @@ def _(node: algebra.Filter, planner: Planner) -> int:
     below = planner.lower(node.input)
     have = planner.nodes[below].partitioning
     return planner.stateless(
-        FilterSpec(node.predicate),
+        FilterSpec(node.predicate, node.undelivered),
         below,
         node.schema.types,
         have,
-        "Filter",
+        "Undelivered" if node.undelivered else "Filter",
         algebra.update_pattern(node),
     )
 
@@ -308,6 +408,12 @@ def _(node: algebra.SetOp, planner: Planner) -> int:
 
 @lower.register
 def _(node: algebra.TopK, planner: Planner) -> int:
+    if node.offset:  # ties are equal rows, so the first rows can be taken away as a bag
+        most: Node = replace(node, limit=node.limit + node.offset, offset=0)
+        if node.limit >= algebra.EVERY:
+            most = node.input
+        first = replace(node, limit=node.offset, offset=0)
+        return planner.lower(algebra.SetOp("except", True, most, first))
     below = planner.lower(node.input)
     order = tuple((k.expr, k.descending, k.nulls_first) for k in node.order)
     return planner.operator(
@@ -319,6 +425,31 @@ def _(node: algebra.TopK, planner: Planner) -> int:
         f"Top {node.limit}",
         algebra.update_pattern(node),
     )
+
+
+@lower.register
+def _(node: algebra.Rank | algebra.GroupTop, planner: Planner) -> int:
+    below, keys = with_key_columns(planner, planner.lower(node.input), node.partition)
+    wide = planner.nodes[below].types
+    order = tuple((k.expr, k.descending, k.nulls_first) for k in node.order)
+    demand = relaxed(planner, below, ByKey(keys) if keys else SINGLE)
+    spec: Spec
+    if isinstance(node, algebra.Rank):
+        spec, label = RankSpec(wide, keys, order, node.calls), "Rank"
+    else:
+        shown = bool(node.names)
+        spec = GroupTopSpec(wide, keys, order, node.by, node.limit, shown)
+        label = f"Top {node.limit} of groups by {node.by}"
+    width, pattern = len(node.input.schema), algebra.update_pattern(node)
+    added = node.schema.types[width:]
+    types, where = (*wide, *added), after(planner, below, demand)
+    at = planner.operator(spec, [below], [demand], types, where, label, pattern)
+    if len(wide) == width:
+        return at
+    shown_columns = (*range(width), *range(len(wide), len(types)))  # the keys go
+    exprs = tuple(expr.Column(i, types[i]) for i in shown_columns)
+    have = projected(planner.nodes[at].partitioning, exprs)
+    return planner.stateless(ProjectSpec(exprs), at, node.schema.types, have, "Project", pattern)
 
 
 @lower.register
@@ -349,7 +480,7 @@ def self_sliding(node: Node) -> bool:
     """Whether many rows share one validity because the rows come from a SLIDE by time."""
     match node:
         case algebra.Window(_, spec):
-            return spec.slide is not None or spec.fixed is not None
+            return spec.by_time and (spec.slide is not None or spec.fixed is not None)
         case algebra.Filter(below, _) | algebra.Project(below, _, _):
             return self_sliding(below)
     return False

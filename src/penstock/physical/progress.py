@@ -26,14 +26,21 @@ from typing import Any
 
 import numpy as np
 
+from penstock.catalog import CLOCK
 from penstock.kernels.disorder import LONGEST, Disorder
 from penstock.model import I64, INF, MIN_TIME, Mask
+from penstock.physical.answered import Answered
 from penstock.timing import TimeRules
 
 NUMBER_BITS, POSITION_BITS = 20, 43
 """An arrival number is that of the partition and the position of the row in it."""
 
 Report = Mapping[str, Any]
+
+
+def arrival_numbers(partition: Partition, position: I64) -> I64:
+    """Return the arrival numbers of rows by their positions in a partition."""
+    return position + (partition.number % (1 << NUMBER_BITS) << POSITION_BITS)
 
 
 @dataclass(frozen=True)
@@ -69,11 +76,13 @@ class Partition:
         rules: TimeRules,
         promised: I64 | None = None,
         closed: Mask | None = None,
+        answered: Mask | None = None,
     ) -> tuple[Mask, Partition]:
         """Say which of some rows, in order of arrival, are late; return the partition after them.
 
         ``promised`` are heartbeats that hold after each row: what punctuations say.  ``closed`` are
-        rows of parts that were closed before them: late as well.
+        rows of parts that were closed before them: late as well.  ``answered`` are rows that the
+        lane has judged, and answered: they are not late.
         """
         before = np.empty(len(time), np.int64)
         before[0] = self.max_time
@@ -98,6 +107,8 @@ class Partition:
         late = time < bound
         if closed is not None:
             late |= closed
+        if answered is not None:
+            late &= ~answered
         behind = int(late.sum())
         return late, replace(
             self,
@@ -229,13 +240,17 @@ class Decision:
 class Timeline:
     """Time before a batch: how far streams are, what they declare, and what was decided for it.
 
-    ``groups`` are the streams that meet in queries.
+    ``groups`` are the streams that meet in queries.  ``answered`` are rows of this batch that the
+    lane has answered.  ``ceilings`` are the times of the oldest rows that it has answered and that
+    come in later batches: the heartbeats of their streams do not pass them before.
     """
 
     progress: Mapping[str, Progress] = field(default_factory=dict)
     rules: Mapping[str, TimeRules] = field(default_factory=dict)
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     groups: Iterable[frozenset[str]] = ()
+    answered: Answered = field(default_factory=Answered)
+    ceilings: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, stream: str) -> Progress:
         """Return how far a stream was before the batch."""
@@ -258,7 +273,28 @@ class Timeline:
         }
         for group in self.groups:
             _pass_over(found, group)
+        for name, ceiling in self.ceilings.items():
+            if name in found:
+                found[name] = _lowered(found[name], self.of(name), ceiling)
         return found
+
+
+def _lowered(after: Progress, before: Progress, ceiling: int) -> Progress:
+    """Return the progress of a stream whose heartbeats pass no row that the lane has answered.
+
+    What a clock or a silence says holds as soon as these rows are in a batch: it is said again.
+    """
+    parts = {
+        name: replace(part, floor=min(part.floor, max(ceiling, before.floor, _floor(before, name))))
+        for name, part in after.partitions.items()
+    }
+    floor = min(after.floor, max(ceiling, before.floor))
+    return replace(after, partitions=parts, floor=floor)
+
+
+def _floor(progress: Progress, partition: str) -> int:
+    known = progress.partitions.get(partition)
+    return MIN_TIME if known is None else known.floor
 
 
 def reported(
@@ -395,3 +431,14 @@ def ahead(
             if slowest is not None and mine.max_time - step > others[slowest]:
                 found[name] = slowest
     return found
+
+
+def newest_times(progress: Mapping[str, Progress]) -> dict[str, int]:
+    """Return the newest time that each stream has seen; the clock has no rows, it is what it says.
+
+    A view shows no later instant: what nothing has reached yet is not shown as if it had been.
+    """
+    return {
+        name: found.heartbeat if name == CLOCK.name else found.max_time
+        for name, found in progress.items()
+    }

@@ -7,18 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.errors import InternalError
-from penstock.model import INF, MIN_TIME, Batch, Closed, Heartbeat, Message
+from penstock.model import INF, MIN_TIME, Batch, Closed, Ends, Heartbeat, Message
 from penstock.operators.base import few
 from penstock.operators.output import OutputOperator
 from penstock.physical.closing import newly_closed
+from penstock.physical.efforts import Experience, Served
 from penstock.physical.fragment import Fragment
+from penstock.physical.overflow import Overflow
 from penstock.physical.packing import closed_parts
 from penstock.physical.parcels import BEAT, SOURCE, Parcel, decode
 from penstock.physical.plan import Answer, PhysicalPlan
-from penstock.physical.progress import Progress, Timeline
+from penstock.physical.progress import Progress, Timeline, newest_times
 from penstock.physical.reports import read_report, report
 from penstock.physical.sending import Sender
-from penstock.physical.trains import Trains
+from penstock.physical.trains import Trains, in_order, is_in_order
 from penstock.runs.state import Storage
 from penstock.settings import Settings
 from penstock.timing import TimeRules
@@ -34,14 +36,17 @@ def run_stage(
     storage: Storage,
     config: Settings,
     timeline: Timeline,
+    experience: Experience | None = None,
 ) -> Iterator[Parcel]:
     """Run the stage's fragment on the parcels of this shard.
 
     ``states`` are the shard's states by digest, ``timeline`` is how far streams were before this
     batch.  Parcels for later stages pass.  Rows of static tables, which may be more than memory
-    holds, go into the operators as they come; all others wait until every parcel is there.
+    holds, go into the operators as they come; all others wait until every parcel is there, those
+    beyond `stage.memory` in temporary files.
     """
     out: list[Parcel] = []
+    overflow = Overflow(config.stage_memory)
     results: list[dict[str, Any]] = []
     written = Answers(storage, config.block_rows)
     views: dict[int, tuple[Batch, int]] = {}
@@ -49,15 +54,19 @@ def run_stage(
     rows: list[tuple[int, Message]] = []
     heard: dict[int, list[int]] = {}
     told: list[dict[str, Any]] = []
-    latest = {name: found.max_time for name, found in timeline.progress.items()}
+    latest = newest_times(timeline.progress)
     fed: dict[str, int] = {}
     tables = {n for n, c in enumerate(plan.channels) if plan.is_table(c.producer)}
+    experience = experience or Experience()
+    served = Served(experience.began)
 
     def send(channel: int, message: Message) -> None:
         out.extend(sender.send(channel, message))
 
     def deliver(node: int, batch: Batch, operator: OutputOperator) -> None:
         answer = answers[node]
+        if len(batch):
+            served.note(answer.query, len(batch), answer.promise)
         if answer.mode == "view":
             views[node] = batch, operator.as_of  # of one batch only the newest counts
         elif answer.mode == "delta":
@@ -67,7 +76,17 @@ def run_stage(
             written.add(answer, batch)
 
     fragment = Fragment(
-        plan, stage, shard, shards, dict(states), storage, config, latest, send, deliver
+        plan,
+        stage,
+        shard,
+        shards,
+        dict(states),
+        storage,
+        config,
+        latest,
+        send,
+        deliver,
+        experience=experience,
     )
     negative = config.lifetime == "negative"
     sender = Sender(plan, stage, shard, shards, negative, fragment.destinations)
@@ -90,37 +109,33 @@ def run_stage(
                 yield from out
                 out.clear()
             else:
-                rows.append((parcel.channel, message))
+                rows.append((parcel.channel, _kept(message, parcel, overflow)))
             by = plan.by_key(parcel.channel)
             if by is not None and isinstance(message, Batch):
                 fed[by] = fed.get(by, 0) + len(message)
 
+    overflow.close()
     progress = timeline.after(told)
     current = {name: found.heartbeat for name, found in progress.items()}
-    fragment.reached({name: found.max_time for name, found in progress.items()})
+    fragment.reached(newest_times(progress))
     fragment.heard(current)
     beats = {
         number: _beat(plan, number, heard.get(number, []), shards, current)
         for number, target in enumerate(plan.channels)
         if target.stage == stage
     }
-    trains = Trains(rows, beats, tables, config.train_rows, config.stage_memory)
+    closed = list(_closed_now(plan, stage, timeline, progress, storage, config))
+    fragment.admit(Trains(rows, beats, tables, config.train_rows, config.stage_memory, closed))
     rows.clear()
-    while train := trains.next():
-        for channel, message in train.messages:
-            fragment.feed(channel, message)
-        if train.last:
-            for channel, closed in _closed_now(plan, stage, timeline, progress, storage, config):
-                fragment.feed(channel, closed)
-        trains.used(fragment.advance(train.beats, train.last))
-        yield from out
-        out.clear()
+    while fragment.turn():
+        if out:
+            yield from out
+            out.clear()
     for node, (batch, as_of) in views.items():
         results.append(_result(answers[node], batch, storage) | {"as_of": as_of})
     results += written.finish()
-    out.extend(sender.finish())
+    yield from sender.finish()
     described = fragment.close()
-    yield from out
     yield report(
         {
             "kind": "shard",
@@ -130,9 +145,23 @@ def run_stage(
             "results": results,
             "fed": fed,
             "efforts": fragment.efforts(),
+            "served": {query: service.told() for query, service in served.queries.items()},
+            "held": fragment.held.peak,
             "beats": sender.beats(),
         }
     )
+
+
+def _kept(message: Message, parcel: Parcel, overflow: Overflow) -> Message:
+    """Return what a parcel brought as it is kept until all are there, in little memory.
+
+    Rows are put in order before they are written: later that would copy them into memory.
+    """
+    if isinstance(message, Ends):
+        return overflow.keep_ends(message)
+    if not isinstance(message, Batch) or (parcel.mapped and is_in_order(message)):
+        return message
+    return overflow.keep(message, in_order)
 
 
 def _closed_now(

@@ -22,8 +22,8 @@ from penstock.model import I64, Batch, Message
 FIRST_ROWS, SMALL_ROWS = 8_192, 131_072
 """The first train has so many rows, if their number is not given; so many rows are one train."""
 
-_FINEST = 1 << 20
-"""At most so many instants are looked at."""
+_FINEST = 1 << 18
+"""About how many instants are looked at, at most: of more rows every second, third .. one is."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Trains:
     ``beats`` are the heartbeats of all channels after the batch, ``tables`` those channels whose
     rows came before.  ``rows`` is how many rows a train has, 0: twice as many as the one before
     while that held at most half of ``memory`` bytes between operators, fewer if it held more than
-    all of it.
+    all of it.  ``closing`` goes with the last train.
     """
 
     def __init__(
@@ -51,8 +51,10 @@ class Trains:
         tables: Collection[int],
         rows: int,
         memory: int,
+        closing: Sequence[tuple[int, Message]] = (),
     ) -> None:
         self._beats, self._tables = beats, tables
+        self._closing = closing
         self._whole: list[tuple[int, Message]] = []
         self._rows: list[tuple[int, Batch]] = []
         told = {channel for channel, message in messages if not _is_cut(message)}
@@ -66,10 +68,15 @@ class Trains:
         self._chosen = rows > 0
         self._cuts = self._instants(rows)
         if len(self._cuts):
-            self._rows = [(channel, _in_order(batch)) for channel, batch in self._rows]
+            self._rows = [(channel, in_order(batch)) for channel, batch in self._rows]
         self._done = 0
         self._width = 1
         self._over = False
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is one train only."""
+        return len(self._cuts) == 0
 
     def next(self) -> Train | None:
         """Return the next train; None when there is no other."""
@@ -90,11 +97,12 @@ class Trains:
             self._first[at] = last
         if self._over:
             self._rows = []
+            messages += self._closing
         return Train(messages, self._reached(until), self._over)
 
     def used(self, held: int) -> None:
         """Say how many bytes a train held between operators at once: the next one follows it."""
-        if self._chosen:
+        if self._chosen or not self._done:
             return
         if held > self._memory:
             self._width = max(1, self._width * self._memory // held)
@@ -112,14 +120,14 @@ class Trains:
     def _instants(self, rows: int) -> I64:
         """Return the instants at which trains may end: about as many rows lie between any two."""
         bounds = [beat for channel, beat in self._beats.items() if channel not in self._tables]
-        starts = [batch.start for _, batch in self._rows]
+        stride = max(1, -(-sum(len(batch) for _, batch in self._rows) // _FINEST))
+        starts = [batch.start[::stride] for _, batch in self._rows]
         every = np.concatenate(starts) if starts else np.empty(0, np.int64)
         if bounds:
             every = every[every < max(bounds)]
-        step = max(rows or FIRST_ROWS, -(-len(every) // _FINEST))
-        if len(every) <= (rows or SMALL_ROWS):
+        if len(every) * stride <= (rows or SMALL_ROWS):
             return np.empty(0, np.int64)
-        at = np.arange(0, len(every), step)
+        at = np.arange(0, len(every), max(1, (rows or FIRST_ROWS) // stride))
         return np.unique(np.partition(every, at)[at])[1:]
 
 
@@ -128,8 +136,19 @@ def _is_cut(message: Message) -> bool:
     return isinstance(message, Batch) and not message.minus and not message.holder.any()
 
 
-def _in_order(batch: Batch) -> Batch:
-    """Return rows in the order of their starts, those of one instant as they came."""
-    if (batch.start[1:] >= batch.start[:-1]).all():
+def in_order(batch: Batch) -> Batch:
+    """Return rows in the order in which they are needed, those of one instant as they came."""
+    if is_in_order(batch):
         return batch
-    return batch.take(np.argsort(batch.start, kind="stable"))
+    return batch.take(np.argsort(_needed(batch), kind="stable"))
+
+
+def is_in_order(batch: Batch) -> bool:
+    """Whether rows come in the order in which they are needed: so they are cut without copying."""
+    time = _needed(batch)
+    return bool((time[1:] >= time[:-1]).all())
+
+
+def _needed(batch: Batch) -> I64:
+    """Return when each row is needed: where it starts, a negative tuple where it ends."""
+    return batch.end if batch.minus else batch.start

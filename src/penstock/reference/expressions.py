@@ -13,25 +13,57 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InternalError
+from penstock.errors import DataError, InternalError
 from penstock.expr.nodes import Call, Case, Cast, Column, Expr, Literal
-from penstock.reference import logic, numbers, texts, times
+from penstock.reference import (
+    bits,
+    curves,
+    hashes,
+    logic,
+    months,
+    numbers,
+    texts,
+    time_formats,
+    times,
+    urls,
+    words,
+)
 from penstock.reference.casts import cast
 from penstock.reference.values import canonical, compare, fit
 
 __all__ = ["LAZY", "STRICT", "canonical", "compare", "evaluate"]
 
+OF_DAY: dict[str, Callable[[int], Any]] = {**times.OF_DAY, **months.OF_DAY}
+"""Parts of a calendar day; of a TIMESTAMP its day is taken."""
+
 STRICT: dict[str, Callable[..., Any]] = {
     **logic.FUNCTIONS,
     **numbers.FUNCTIONS,
+    **curves.FUNCTIONS,
+    **bits.FUNCTIONS,
     **texts.FUNCTIONS,
+    **words.FUNCTIONS,
+    **urls.FUNCTIONS,
     **times.FUNCTIONS,
-    **times.OF_DAY,
+    **months.FUNCTIONS,
+    **time_formats.FUNCTIONS,
+    **OF_DAY,
 }
 """Functions that give null when an argument is null."""
 
-LAZY: dict[str, Callable[..., Any]] = {**logic.LAZY, **texts.LAZY}
+WITH_BITS: dict[str, Callable[..., Any]] = {**bits.WITH_BITS, **curves.WITH_BITS}
+"""Functions as `STRICT` ones that are also told the bits of the type of their first argument."""
+
+LAZY: dict[str, Callable[..., Any]] = {
+    **logic.LAZY,
+    **texts.LAZY,
+    **words.LAZY,
+    **curves.LAZY,
+}
 """Functions that see null arguments, or do not look at all of them."""
+
+HASHES: dict[str, Callable[..., Any]] = {"hash": hashes.murmur, "xxhash64": hashes.xx64}
+"""Functions that are told the types of their arguments."""
 
 
 def evaluate(expr: Expr, row: Sequence[Any]) -> Any:
@@ -48,6 +80,12 @@ def _evaluate(expr: Expr, row: Sequence[Any]) -> Any:
         case Cast(arg, to):
             value = evaluate(arg, row)
             return None if value is None else cast(value, arg.type, to)
+        case Call("try_cast", (arg, _), to):
+            value = evaluate(arg, row)
+            try:
+                return None if value is None else cast(value, arg.type, to)
+            except DataError:
+                return None
         case Case(branches, otherwise):
             for condition, value in branches:
                 if evaluate(condition, row) is True:
@@ -56,12 +94,16 @@ def _evaluate(expr: Expr, row: Sequence[Any]) -> Any:
         case Call(name, args, result):
             if name in LAZY:
                 return LAZY[name](*((lambda a=a: evaluate(a, row)) for a in args))
-            if name not in STRICT:
+            if name in HASHES:
+                return HASHES[name]([evaluate(a, row) for a in args], [a.type for a in args])
+            if name not in STRICT and name not in WITH_BITS:
                 raise InternalError(f"the reference does not know the function '{name}'")
             values = [evaluate(a, row) for a in args]
             if any(v is None for v in values):
                 return None
-            if name in times.OF_DAY and pa.types.is_timestamp(args[0].type):
+            if name in WITH_BITS:
+                return fit(WITH_BITS[name](*values, args[0].type.bit_width), result)
+            if name in OF_DAY and pa.types.is_timestamp(args[0].type):
                 values = [value // times.DAY for value in values]
             return fit(STRICT[name](*values), result)
     raise InternalError(f"the reference does not know the expression {expr!r}")

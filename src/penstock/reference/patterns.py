@@ -13,7 +13,7 @@ import sys
 import unicodedata
 from typing import TypeAlias
 
-from penstock.errors import NotSupportedError
+from penstock.errors import DataError, NotSupportedError
 
 Ranges: TypeAlias = list[tuple[int, int]]
 """The first and last code point of each stretch."""
@@ -53,6 +53,61 @@ _PROPERTY = re.compile(r"([pP])(?:\{(\^?)(\w+)\}|(\w))")
 def is_found(text: str, expression: str) -> bool:
     """Whether a regular expression of RE2 matches a part of a text."""
     return _compiled(expression).search(text) is not None
+
+
+def extracted(text: str, expression: str, group: int = 1) -> str:
+    """Return what a group found first, empty if it found nothing."""
+    pattern = _compiled(expression)
+    if not 0 <= group <= pattern.groups:
+        raise DataError(f"the number of a group must be from 0 to {pattern.groups}, got {group}")
+    found = pattern.search(text)
+    return (found[group] or "") if found else ""
+
+
+def matches(text: str, expression: str) -> list[re.Match[str]]:
+    """Return all matches; an empty one right behind another is none, as in RE2."""
+    pattern, at, last, found = _compiled(expression), 0, -1, []
+    while at <= len(text) and (match := pattern.search(text, at)):
+        if match.start() == match.end() == last:
+            at = last + 1
+            continue
+        found.append(match)
+        at = last = match.end()
+    return found
+
+
+def replaced(text: str, expression: str, replacement: str, position: int = 1) -> str:
+    """Return the text with all matches at or after a position replaced."""
+    if position < 1:
+        raise DataError(f"a position must be at least 1, got {position}")
+    head, tail = text[: position - 1], text[position - 1 :]
+    if position > 1 and not tail:
+        return text
+    at = 0
+    done = head
+    for match in matches(tail, expression):
+        done += tail[at : match.start()] + _filled(replacement, match)
+        at = match.end()
+    return done + tail[at:]
+
+
+def _filled(replacement: str, match: re.Match[str]) -> str:
+    """Put the groups of a match into a replacement; \\ takes the next character as it is."""
+    done, rest = "", replacement
+    while rest:
+        if rest[0] == "$":
+            digits = next(d for d in (rest[1:3], rest[1:2]) if _is_group(d, match))
+            size = len(digits)
+            done += match[int(rest[1 : 1 + size])] or ""
+            rest = rest[1 + size :]
+        else:
+            plain = rest[1] if rest[0] == "\\" else rest[0]
+            done, rest = done + plain, rest[2 if rest[0] == "\\" else 1 :]
+    return done
+
+
+def _is_group(digits: str, match: re.Match[str]) -> bool:
+    return digits.isdigit() and int(digits) <= match.re.groups
 
 
 @functools.lru_cache

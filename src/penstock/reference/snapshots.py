@@ -28,13 +28,14 @@ from penstock.algebra import (
     AsofJoin,
     Distinct,
     Filter,
+    GroupTop,
     Join,
     Node,
     Over,
     Project,
+    Rank,
     Scan,
     SetOp,
-    SortKey,
     TableScan,
     TopK,
     ToStream,
@@ -48,6 +49,7 @@ from penstock.model import INF, MIN_TIME
 from penstock.reference.aggregates import aggregate
 from penstock.reference.expressions import evaluate
 from penstock.reference.over import over
+from penstock.reference.ranks import by_members, group_top, in_order, rank
 from penstock.reference.values import canonical, compare
 from penstock.windows import WindowSpec
 
@@ -159,25 +161,7 @@ def _map(steps: Steps, operator: Callable[[Snapshot], Snapshot]) -> Steps:
 # Order
 
 
-@functools.cmp_to_key
-def _sortable(a: Any, b: Any) -> int:
-    """Order tuples by their members: null first, NaN greatest."""
-    return next((c for x, y in zip(a, b, strict=True) if (c := compare(x, y))), 0)
-
-
-def _order(keys: Sequence[SortKey]) -> Callable[[Values], Any]:
-    """Order rows by the keys, then by all columns ascending, nulls first."""
-
-    def by_keys(a: Values, b: Values) -> int:
-        for key in keys:
-            x, y = evaluate(key.expr, a), evaluate(key.expr, b)
-            if (x is None) != (y is None):
-                return -1 if (x is None) == key.nulls_first else 1
-            if sign := compare(x, y):
-                return -sign if key.descending else sign
-        return next((c for x, y in zip(a, b, strict=True) if (c := compare(x, y))), 0)
-
-    return functools.cmp_to_key(by_keys)
+_sortable = functools.cmp_to_key(by_members)
 
 
 # Streams
@@ -203,10 +187,8 @@ def elements_of(node: Node, inputs: Inputs) -> list[Element]:
         node = ToStream("istream", node)
     assert isinstance(node, ToStream)
     steps = relation(node.input, inputs)
-    if node.kind == "istream":
-        derived = list(_births(steps))
-    elif node.kind == "dstream":
-        derived = list(_deaths(steps))
+    if node.kind in ("istream", "dstream"):
+        derived = list(_changes(steps, born=node.kind == "istream"))
     elif node.pulses:
         times = [t for name in streams_of(node.input) for _, t in inputs.streams[name]]
         derived = list(_at_pulses(steps, node.pulses, max(times, default=MIN_TIME)))
@@ -215,18 +197,11 @@ def elements_of(node: Node, inputs: Inputs) -> list[Element]:
     return sorted(derived, key=lambda element: (element[1], _sortable(element[0])))
 
 
-def _births(steps: Steps) -> Iterable[Element]:
+def _changes(steps: Steps, born: bool) -> Iterable[Element]:
+    """Yield what is born at each step, or what dies."""
     before: Snapshot = Counter()
     for time, snapshot in steps:
-        for value in (snapshot - before).elements():
-            yield value, time
-        before = snapshot
-
-
-def _deaths(steps: Steps) -> Iterable[Element]:
-    before: Snapshot = Counter()
-    for time, snapshot in steps:
-        for value in (before - snapshot).elements():
+        for value in (snapshot - before if born else before - snapshot).elements():
             yield value, time
         before = snapshot
 
@@ -270,14 +245,23 @@ def _window_of_group(group: list[Element], spec: WindowSpec) -> Iterable[Interva
         lives = [_by_time(time, spec)]
         if spec.rows is not None:
             lives.append(_by_rows(group, number, spec.rows, spec.rows_slide or 1))
+        if spec.until is not None:
+            ends = values[spec.until]
+            lives.append((time, INF if ends is None else ends))
         if spec.session is not None:
             lives.append((time, _session_end(group, number, spec.session)))
         start = max(s for s, _ in lives)
         end = min(e for _, e in lives)
-        if start < end and spec.bounds is None:
-            yield values, start, end
-        elif start < end:
-            yield from _with_bounds(values, (start, end), _session_start(group, number, spec), spec)
+        if spec.rows is not None and spec.slide is not None:
+            start, end = (_pulse(t, spec) for t in (start, end))
+        if start >= end:
+            continue
+        rows: Iterable[Interval] = [(values, start, end)]
+        if spec.bounds is not None:
+            rows = _with_bounds(values, (start, end), _session_start(group, number, spec), spec)
+        for shown, since, until in rows:
+            late = spec.shift or 0
+            yield shown, min(since + late, INF), min(until + late, INF)
 
 
 def _with_bounds(
@@ -304,14 +288,19 @@ def _by_time(time: int, spec: WindowSpec) -> tuple[int, int]:
         end = time + spec.range
     if spec.hop is not None and spec.slide is not None:
         start, end = (_up(t + 1, spec.slide, origin) for t in (time, time + spec.hop))
-    elif spec.slide is not None:
-        start = _up(start, spec.slide, origin)
-        end = end if end == INF else _up(end, spec.slide, origin)
+    elif spec.slide is not None and spec.rows is None:
+        start, end = _pulse(start, spec), _pulse(end, spec)
     if spec.now:
         end = min(end, time + 1)
     if spec.fixed is not None:
         end = min(end, _up(time + 1, spec.fixed, origin))
     return min(start, INF), min(end, INF)
+
+
+def _pulse(time: int, spec: WindowSpec) -> int:
+    """Return the pulse at which a change at a time is seen."""
+    assert spec.slide is not None
+    return INF if time == INF else min(_up(time, spec.slide, spec.origin or 0), INF)
 
 
 def _by_rows(group: list[Element], number: int, rows: int, slide: int) -> tuple[int, int]:
@@ -361,17 +350,7 @@ def _steps(node: Any, inputs: Inputs) -> Steps:
 
 
 @_steps.register
-def _(node: Scan, inputs: Inputs) -> Steps:
-    return from_intervals((values, time, INF) for values, time in elements_of(node, inputs))
-
-
-@_steps.register
-def _(node: ToStream, inputs: Inputs) -> Steps:
-    return from_intervals((values, time, INF) for values, time in elements_of(node, inputs))
-
-
-@_steps.register
-def _(node: Over, inputs: Inputs) -> Steps:
+def _(node: Scan | ToStream | Over, inputs: Inputs) -> Steps:
     return from_intervals((values, time, INF) for values, time in elements_of(node, inputs))
 
 
@@ -382,7 +361,7 @@ def _(node: TableScan, inputs: Inputs) -> Steps:
 
     return from_intervals(
         (row, bound(row, node.valid_from, MIN_TIME), bound(row, node.valid_to, INF))
-        for row in inputs.tables[node.table]
+        for row in (inputs.tables[node.table] if node.rows is None else node.rows)
     )
 
 
@@ -409,21 +388,28 @@ def _(node: Project, inputs: Inputs) -> Steps:
     )
 
 
+def _same_keys(node: Join | AsofJoin, left: Values, right: Values) -> bool:
+    """Whether the keys of two rows are equal; null equals nothing."""
+    pairs = zip(node.left_keys, node.right_keys, strict=True)
+    values = ((evaluate(a, left), evaluate(b, right)) for a, b in pairs)
+    return all(None not in (x, y) and compare(x, y) == 0 for x, y in values)
+
+
 @_steps.register
 def _(node: Join, inputs: Inputs) -> Steps:
     def matches(left: Values, right: Values) -> bool:
-        for a, b in zip(node.left_keys, node.right_keys, strict=True):
-            x, y = evaluate(a, left), evaluate(b, right)
-            if x is None or y is None or compare(x, y) != 0:
-                return False
+        if not _same_keys(node, left, right):
+            return False
         return node.residual is None or evaluate(node.residual, left + right) is True
 
     def join(time: int, sides: Sequence[Snapshot]) -> Snapshot:
         lefts, rights = list(sides[0].elements()), list(sides[1].elements())
-        pairs = [a + b for a in lefts for b in rights if matches(a, b)]
-        with_partner = [a for a in lefts if any(matches(a, b) for b in rights)]
-        left_alone = [a for a in lefts if not any(matches(a, b) for b in rights)]
-        right_alone = [b for b in rights if not any(matches(a, b) for a in lefts)]
+        met = [(i, j) for i, a in enumerate(lefts) for j, b in enumerate(rights) if matches(a, b)]
+        pairs = [lefts[i] + rights[j] for i, j in met]
+        left_met, right_met = {i for i, _ in met}, {j for _, j in met}
+        with_partner = [a for i, a in enumerate(lefts) if i in left_met]
+        left_alone = [a for i, a in enumerate(lefts) if i not in left_met]
+        right_alone = [b for j, b in enumerate(rights) if j not in right_met]
         no_left: Values = (None,) * len(node.left.schema)
         no_right: Values = (None,) * len(node.right.schema)
         rows: dict[str, list[Values]] = {
@@ -445,10 +431,8 @@ def _(node: AsofJoin, inputs: Inputs) -> Steps:
     latest = node.operator in ("ge", "gt")
 
     def is_candidate(left: Values, right: Values) -> bool:
-        for a, b in zip(node.left_keys, node.right_keys, strict=True):
-            x, y = evaluate(a, left), evaluate(b, right)
-            if x is None or y is None or compare(x, y) != 0:
-                return False
+        if not _same_keys(node, left, right):
+            return False
         x, y = evaluate(node.left_at, left), evaluate(node.right_at, right)
         if x is None or y is None:
             return False
@@ -459,7 +443,7 @@ def _(node: AsofJoin, inputs: Inputs) -> Steps:
         by_value = compare(evaluate(node.right_at, a), evaluate(node.right_at, b))
         if by_value:
             return by_value if latest else -by_value
-        return next((c for x, y in zip(a, b, strict=True) if (c := compare(x, y))), 0)
+        return by_members(a, b)
 
     def partner(left: Values, rights: Snapshot) -> Values | None:
         candidates = [right for right in rights if is_candidate(left, right)]
@@ -519,8 +503,20 @@ def _(node: SetOp, inputs: Inputs) -> Steps:
 def _(node: TopK, inputs: Inputs) -> Steps:
     return _map(
         _steps(node.input, inputs),
-        lambda rows: Counter(sorted(rows.elements(), key=_order(node.order))[: node.limit]),
+        lambda rows: Counter(
+            sorted(rows.elements(), key=in_order(node.order))[node.offset :][: node.limit]
+        ),
     )
+
+
+@_steps.register
+def _(node: Rank, inputs: Inputs) -> Steps:
+    return _map(_steps(node.input, inputs), lambda rows: rank(node, rows))
+
+
+@_steps.register
+def _(node: GroupTop, inputs: Inputs) -> Steps:
+    return _map(_steps(node.input, inputs), lambda rows: group_top(node, rows))
 
 
 MEANINGS: frozenset[type] = frozenset(_steps.registry) - {object}

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.errors import DataError
 from penstock.reference.logic import Thunk
-from penstock.reference.patterns import is_found
+from penstock.reference.patterns import extracted, is_found, matches, replaced
 
 _LONGEST = 64 * 1024 * 1024
 """Most bytes of a text that a function may make."""
@@ -18,6 +18,12 @@ def _checked(size: int) -> int:
     if size > _LONGEST:
         raise DataError(f"a text must have at most {_LONGEST} bytes, got {size}")
     return size
+
+
+def checked(text: str) -> str:
+    """Return a text that a function has made; one that is too long is an error."""
+    _checked(_size(text))
+    return text
 
 
 def _size(text: str) -> int:
@@ -120,9 +126,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "upper": str.upper,
     "lower": str.lower,
     "initcap": _initcap,
-    "trim": lambda s: s.strip(" "),
-    "ltrim": lambda s: s.lstrip(" "),
-    "rtrim": lambda s: s.rstrip(" "),
+    "trim": lambda s, characters=" ": s.strip(characters) if characters else s,
+    "ltrim": lambda *args: args[-1].lstrip(args[0]) if args[1:] else args[0].lstrip(" "),
+    "rtrim": lambda *args: args[-1].rstrip(args[0]) if args[1:] else args[0].rstrip(" "),
     "substring": _substring,
     "left": lambda s, length: s[: max(length, 0)],
     "right": lambda s, length: s[max(len(s) - max(length, 0), 0) :],
@@ -133,6 +139,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "like": _like,
     "ilike": lambda s, pattern: _like(s.lower(), pattern.lower()),
     "rlike": is_found,
+    "regexp_extract": extracted,
+    "regexp_substr": lambda s, expression: extracted(s, expression, 0) or None,
+    "regexp_replace": lambda *args: checked(replaced(*args)),
+    "regexp_count": lambda s, expression: len(matches(s, expression)),
+    "regexp_instr": lambda s, expression: next(
+        (match.start() + 1 for match in matches(s, expression)), 0
+    ),
     "lpad": _lpad,
     "rpad": _rpad,
     "reverse": lambda s: s[::-1],

@@ -9,6 +9,10 @@ shares.  A sink keeps the same beside what it holds.  So when a run starts, the 
 * the sink is behind: the missing batches are delivered again, if manifests still have them;
 * the sink is further, or has a batch of another lineage: the checkpoint, or the sink, was brought
   back from an older copy, and going on would lose rows or give them twice.  It is refused.
+
+Answers by the lane leave through an outlet of their own (`lane_outlet`), turn by turn.  There a
+number is that of a turn, a lineage the digest of the journal after it, and what is kept is in the
+journal; all else is the same.
 """
 
 from __future__ import annotations
@@ -85,6 +89,38 @@ def reject_outlet(stream: str, why: str) -> str:
     return f"{stream}-{why}"
 
 
+LANE = "~lane"
+"""How the outlet of a query's answers by the lane ends; no name of a query does."""
+
+
+def lane_outlet(query: str) -> str:
+    """Return the outlet of the answers that a query gets by the lane, turn by turn."""
+    return query + LANE
+
+
+def is_lane(outlet: str) -> bool:
+    """Whether an outlet is one of the lane."""
+    return outlet.endswith(LANE)
+
+
+def partner(outlet: str) -> str:
+    """Return the other outlet of a query: it has one for batches, and may have one for turns."""
+    return outlet.removesuffix(LANE) if is_lane(outlet) else lane_outlet(outlet)
+
+
+def shown_delivery(outlet: str, number: int) -> str:
+    """Return what errors call a delivery: a batch of a query, or a turn."""
+    return f"{_unit(outlet)} {number} of query '{outlet.removesuffix(LANE)}'"
+
+
+def _unit(outlet: str) -> str:
+    return "turn" if is_lane(outlet) else "batch"
+
+
+def _units(outlet: str) -> str:
+    return "turns" if is_lane(outlet) else "batches"
+
+
 def rows_of(manifest: Manifest) -> dict[str, int]:
     """Return the outlets that a batch has something for, with the rows; a view may have none."""
     rows: dict[str, int] = {}
@@ -118,32 +154,7 @@ def book_of(manifest: Manifest) -> dict[str, Delivered]:
     return {name: Delivered.of(found) for name, found in manifest.outlets.items()}
 
 
-def missing(name: str, held: Held, told: Delivered, retained: Sequence[Manifest]) -> list[int]:
-    """Return the batches that an outlet's sink must be given again, oldest first.
-
-    ``told`` is what the newest manifest says, ``retained`` are all manifests that are kept.  What
-    cannot be made good is refused.
-    """
-    if held.batch > told.batch:
-        raise StateError(_foreign(name, held, told))
-    if held.unknown and held.last != told.last:
-        raise StateError(
-            _lost(held, f"it has {held.unknown} rows, but nothing says which batches they are of")
-        )
-    kept = _deliveries(name, retained)
-    batches = set()
-    for batch, why in held.lost.items():
-        if batch not in kept:
-            raise StateError(_lost(held, f"{why}, and the checkpoint keeps only {_span(kept)}"))
-        batches.add(batch)
-    if held.last != told.last:
-        if held.batch >= told.batch:
-            raise StateError(_foreign(name, held, told))
-        batches |= set(_behind(name, held, told, kept))
-    return sorted(batches)
-
-
-def _deliveries(name: str, retained: Sequence[Manifest]) -> dict[int, Delivered]:
+def deliveries(name: str, retained: Sequence[Manifest]) -> dict[int, Delivered]:
     """Return the deliveries of an outlet that manifests still have, by batch."""
     found = {}
     for manifest in retained:
@@ -151,6 +162,30 @@ def _deliveries(name: str, retained: Sequence[Manifest]) -> dict[int, Delivered]
         if entry.batch == manifest.batch:
             found[manifest.batch] = entry
     return found
+
+
+def missing(name: str, held: Held, told: Delivered, kept: Mapping[int, Delivered]) -> list[int]:
+    """Return the batches, or turns, that an outlet's sink must be given again, oldest first.
+
+    ``told`` is what the outlet was given, ``kept`` are the deliveries that can be made again.  What
+    cannot be made good is refused.
+    """
+    if held.batch > told.batch:
+        raise StateError(_foreign(name, held, told))
+    if held.unknown and held.last != told.last:
+        what = f"it has {held.unknown} rows, but nothing says which {_units(name)} they are of"
+        raise StateError(_lost(held, what))
+    batches = set()
+    for batch, why in held.lost.items():
+        if batch not in kept:
+            told_kept = f"the checkpoint keeps only {_span(name, kept)}"
+            raise StateError(_lost(held, f"{why}, and {told_kept}"))
+        batches.add(batch)
+    if held.last != told.last:
+        if held.batch >= told.batch:
+            raise StateError(_foreign(name, held, told))
+        batches |= set(_behind(name, held, told, kept))
+    return sorted(batches)
 
 
 def _behind(name: str, held: Held, told: Delivered, kept: Mapping[int, Delivered]) -> list[int]:
@@ -164,21 +199,22 @@ def _behind(name: str, held: Held, told: Delivered, kept: Mapping[int, Delivered
                 break
             return found
         at = kept.get(at.before[0], Delivered())
-    had = "nothing" if held.batch < 0 else f"batches up to {held.batch}"
+    had = "nothing" if held.batch < 0 else f"{_units(name)} up to {held.batch}"
     raise StateError(
         _lost(
             held,
-            f"it must hold {told.batches} batches of '{name}' with {told.rows} rows, up to batch "
-            f"{told.batch}, but it holds {had}, and the checkpoint keeps only {_span(kept)}",
+            f"it must hold {told.batches} {_units(name)} of '{name}' with {told.rows} rows, up to "
+            f"{_unit(name)} {told.batch}, but it holds {had}, and the checkpoint keeps only "
+            f"{_span(name, kept)}",
         )
     )
 
 
-def _span(kept: Mapping[int, Delivered]) -> str:
+def _span(name: str, kept: Mapping[int, Delivered]) -> str:
     if not kept:
-        return "batches that have nothing for it"
+        return f"{_units(name)} that have nothing for it"
     first, last = min(kept), max(kept)
-    return f"batch {first}" if first == last else f"batches {first} to {last}"
+    return f"{_unit(name)} {first}" if first == last else f"{_units(name)} {first} to {last}"
 
 
 def _lost(held: Held, what: str) -> str:
@@ -190,16 +226,21 @@ def _lost(held: Held, what: str) -> str:
 
 
 def _foreign(name: str, held: Held, told: Delivered) -> str:
-    known = "nothing" if told.batch < 0 else f"batches up to {told.batch}"
+    known = "nothing" if told.batch < 0 else f"{_units(name)} up to {told.batch}"
     got = (
-        f"batches up to {held.batch}"
+        f"{_units(name)} up to {held.batch}"
         if held.batch > told.batch
-        else f"a batch {held.batch} of another run or of a copy"
+        else f"a {_unit(name)} {held.batch} of another run or of a copy"
+    )
+    lost = (
+        f"its journal lost turns up to {held.batch}"
+        if is_lane(name)
+        else f"lost its manifests up to {held.batch:010d}.json"
     )
     return (
         f"{held.shown} must hold what this checkpoint has delivered of '{name}', {known}, but it "
         f"holds {got}: the checkpoint was brought back from an older copy, was continued "
-        f"elsewhere, or lost its manifests up to {held.batch:010d}.json. Going on would lose rows "
+        f"elsewhere, or {lost}. Going on would lose rows "
         f"or give them twice. Nothing was changed: bring the right files back, take the "
         f"sink back to where the checkpoint is by penstock checkpoint rewind-sink (not a view in a "
         f"database: bring that back by its own means), or give the query a new sink and "

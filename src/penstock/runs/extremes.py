@@ -17,10 +17,8 @@ For MAX the order of values is turned round; "best" and "first" always mean the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.counts import key_codes
@@ -69,8 +67,8 @@ class _Known(Spine[Piece]):
         return {"max_end": int(to_numpy(table.column("end")).max())}
 
 
-class _Open(Spine[Piece]):
-    """Values of rows with holders, and how many more came than went of each."""
+class Counts(Spine[Piece]):
+    """Values, sorted inside a key, and how many more copies came than went of each."""
 
     kind = Piece
 
@@ -90,7 +88,7 @@ class _Open(Spine[Piece]):
         rank = ranks(one_array(table.column("value")), self._largest)
         order = np.lexsort((rank, low, high))
         high, low, rank = high[order], low[order], rank[order]
-        starts = np.flatnonzero(_new(high) | _new(low) | _new(rank))
+        starts = group_starts(high, low, rank)
         if len(starts) == 0:
             return table
         net = np.add.reduceat(to_numpy(table.column("count"))[order], starts)
@@ -106,7 +104,7 @@ class Extremes:
         self, state: State, name: str, kind: pa.DataType, largest: bool, merging: Merging
     ) -> None:
         self._known = _Known(state, f"{name}.known", largest, merging)
-        self._open = _Open(state, f"{name}.open", largest, merging)
+        self._open = Counts(state, f"{name}.open", largest, merging)
         self._kind = kind
         self._largest = largest
 
@@ -136,13 +134,13 @@ class Extremes:
     def add_known(self, keys: Keys, end: I64, values: pa.Array) -> None:
         """Add rows that are alive and end at ``end``."""
         if len(keys):
-            self._known.put(_table(keys, values, end=end))
+            self._known.put(table_of(keys, values, end=end))
 
     def change_open(self, keys: Keys, values: pa.Array, change: int) -> None:
         """Add (+1) or take away (-1) rows whose end is not known."""
         if len(keys):
             count = np.full(len(keys), change, np.int64)
-            self._open.put(_table(keys, values, count=count))
+            self._open.put(table_of(keys, values, count=count))
 
     def save(self, until: int) -> None:
         """Merge pieces as the strategy says, and store them."""
@@ -191,16 +189,11 @@ class Extremes:
         return np.concatenate(owners or [np.empty(0, np.int64)]), pa.concat_arrays(found)
 
 
-def _new(values: npt.NDArray[Any]) -> Mask:
-    new = np.ones(len(values), bool)
-    new[1:] = values[1:] != values[:-1]
-    return new
-
-
 def _lanes(table: pa.Table) -> tuple[U64, U64]:
     return to_numpy(table.column("high")), to_numpy(table.column("low"))
 
 
-def _table(keys: Keys, values: pa.Array, **more: I64) -> pa.Table:
+def table_of(keys: Keys, values: pa.Array, **more: I64) -> pa.Table:
+    """Return the rows of a spine of values: key, value, and ``more``."""
     columns = {"high": keys.high, "low": keys.low, "value": values, **more}
     return pa.table({name: pa.array(column) for name, column in columns.items()})

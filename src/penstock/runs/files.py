@@ -59,14 +59,16 @@ def replace_file(
     fsync: bool,
     written: Callable[[], None] | None = None,
     sync_names: bool = True,
+    shared: bool = False,
 ) -> None:
     """Put a file in its place: written under a hidden name, forced to disk, and renamed.
 
     ``written`` is called between the writing and the rename.  ``sync_names`` forces the rename to
-    disk as well.
+    disk as well.  ``shared``: others may read the file, and other processes replace it too.
     """
-    hidden = path.with_name(f".{path.name}.tmp")
-    with open(hidden, "wb", opener=private) as sink:
+    owner = f".{os.getpid()}" if shared else ""
+    hidden = path.with_name(f".{path.name}{owner}.tmp")
+    with open(hidden, "wb", opener=None if shared else private) as sink:
         sink.write(data)
         sink.flush()
         if fsync:
@@ -76,6 +78,13 @@ def replace_file(
     os.replace(hidden, path)
     if fsync and sync_names:
         sync_folder(path.parent)
+
+
+def write_at(handle: int, data: memoryview, offset: int) -> None:
+    """Write all of ``data`` into an open file: one call writes at most 2 GB."""
+    while len(data):
+        written = os.pwrite(handle, data, offset)
+        data, offset = data[written:], offset + written
 
 
 def is_leftover(name: str) -> bool:

@@ -26,6 +26,7 @@ from penstock.kernels.frames import joined, least_from_here
 from penstock.kernels.keys import Keys
 from penstock.kernels.order import group_order, key_ranges, search_within
 from penstock.kernels.partitions import PartitionedRows, ranked
+from penstock.kernels.steps import group_starts
 from penstock.model import I64, INF, MIN_TIME, Mask, one_array, to_numpy
 from penstock.runs.merging import Merging
 from penstock.runs.spine import Piece, Spine
@@ -191,7 +192,7 @@ class Histories(Spine[Piece]):
         if not self._extremes or table.num_rows == 0:
             return table
         keys = Keys(to_numpy(table.column("high")), to_numpy(table.column("low")))
-        starts = _starts(keys)
+        starts = group_starts(keys.high, keys.low)
         group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(keys))))
         for i, (column, largest) in enumerate(self._extremes):
             rank = ranked(one_array(table.column(f"c{column}")), largest)[0]
@@ -281,12 +282,6 @@ class Pool:
         if not self.old:
             return fresh
         return joined(exact.unpack(self.columns[place]), self.old, fresh, len(self.rows))
-
-
-def _starts(keys: Keys) -> I64:
-    new = np.ones(len(keys), bool)
-    new[1:] = (keys.high[1:] != keys.high[:-1]) | (keys.low[1:] != keys.low[:-1])
-    return np.flatnonzero(new)
 
 
 def _minus(time: int, duration: int) -> int:

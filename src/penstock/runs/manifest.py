@@ -22,8 +22,11 @@ from typing import Any
 
 from penstock.errors import StateError
 
-FORMAT = 5
-"""5: streams have source partitions, each with its own progress (`penstock.physical.progress`)."""
+FORMAT = 6
+"""5: streams have source partitions, each with its own progress (`penstock.physical.progress`).
+6: what was measured of operators; one of format 5 is continued, without it."""
+
+READABLE = (5, FORMAT)
 
 _NAME = re.compile(r"\d{10}\.json")
 
@@ -38,8 +41,9 @@ class Manifest:
     brought: rows, the sum of their hashes, and of which columns; ``contents`` is the same for the
     tables that the batch read.  ``catalog`` is the place of a file that tells readers what is
     declared; empty where nobody wrote one.  ``hot`` are the keys of joins that are split from the
-    next batch on, by the inputs of the join.  ``streams`` says how each stream is read, ``outlets``
-    what sinks got.
+    next batch on, by the inputs of the join.  ``measured`` is what is known of the work of
+    operators, by digest.  ``streams`` says how each stream is read, ``outlets`` what sinks got.
+    ``lane`` is how far the batches know the journal of turns; empty where there never was one.
     """
 
     batch: int = -1
@@ -66,6 +70,8 @@ class Manifest:
     outlets: dict[str, dict[str, Any]] = field(default_factory=dict)
     catalog: dict[str, Any] = field(default_factory=dict)
     hot: dict[str, dict[str, Any]] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
+    lane: dict[str, Any] = field(default_factory=dict)
 
     def follow(self, before: Manifest, word: str) -> None:
         """Take the place behind another manifest; ``word`` is that of the process."""
@@ -152,7 +158,7 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
         raise damaged(path, f"must be JSON, got: {error}") from error
     if not isinstance(content, dict):
         raise damaged(path, f"must be a JSON object, got {type(content).__name__}")
-    if content.get("format", FORMAT) != FORMAT:
+    if content.get("format", FORMAT) not in READABLE:
         raise StateError(
             f"the manifest {path} must have format {FORMAT}, got {content['format']}; it was "
             f"made by another version of Penstock"

@@ -41,9 +41,8 @@ class MappedFile:
                 self.buffer = mapped.read_buffer()
             return
         with open(path, "rb") as file:
-            self._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
-        _large.add(self._mapping)
-        self.buffer = pa.py_buffer(self._mapping)
+            self._mapping = _mapped(file.fileno())
+        self.buffer = _given_back(self._mapping)
 
     @property
     def is_large(self) -> bool:
@@ -54,6 +53,11 @@ class MappedFile:
         if self._mapping is not None:
             first = offset - offset % _PAGE
             _give_back(self._mapping, first, min(offset + length, len(self._mapping)) - first)
+
+
+def map_open(handle: int) -> pa.Buffer:
+    """Map all of an open file; the mapping lives as long as any part of the buffer."""
+    return _given_back(_mapped(handle))
 
 
 def release() -> None:
@@ -82,6 +86,16 @@ def resident_file_bytes() -> int | None:
         return int(_STATISTICS.read_bytes().split()[2]) * _PAGE
     except OSError:
         return None
+
+
+def _mapped(handle: int) -> mmap.mmap:
+    return mmap.mmap(handle, 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
+
+
+def _given_back(mapping: mmap.mmap) -> pa.Buffer:
+    """Return a mapping as a buffer; its pages are given back with those of all large files."""
+    _large.add(mapping)
+    return pa.py_buffer(mapping)
 
 
 def _give_back(mapping: mmap.mmap, first: int, length: int) -> None:

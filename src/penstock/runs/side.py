@@ -212,12 +212,13 @@ class Side(MortalSpine):
 
         An open row counts as alive until its own end: ended holders are not looked at here.
         """
-        start = int(piece.numbers("_start").min())
-        for run in self.pieces:
-            if ended(run, start):
-                continue
+        for run in self.alive(int(piece.numbers("_start").min())):
             for mine, theirs in self._layout.match(piece, run, probe_is_left, block):
                 yield run, mine, theirs
+
+    def alive(self, start: int) -> Iterator[Piece]:
+        """Yield the pieces in which rows are alive at ``start`` or later, oldest first."""
+        return (run for run in self.pieces if not ended(run, start))
 
     def mix(self) -> None:
         """From now on rows come in any order of time."""

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 Point = tuple[float, float]
 """Time and size."""
 
+INSTANT = 1e-15
+"""What work takes at least: of elements of which nothing is left it takes none."""
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -37,7 +40,7 @@ def segments(points: Sequence[Point]) -> list[Segment]:
     found, at = [], 0
     while at + 1 < len(points):
         time, size = points[at]
-        slopes = [(size - s) / (t - time) for t, s in points[at + 1 :]]
+        slopes = [(size - s) / max(t - time, INSTANT) for t, s in points[at + 1 :]]
         steepest = max(slopes)
         last = max(n for n, slope in enumerate(slopes) if slope >= steepest - 1e-12)
         found.append(Segment(at, at + 1 + last, steepest))

@@ -1,12 +1,12 @@
-"""Sources first: an operator runs when nothing before it has work. One pass empties a fragment."""
+"""Sources first: an operator runs when nothing before it has work, Aurora's min-cost order [A]."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from penstock.schedule.ranked import Rank, Ranked
 
 
-class Topological:
-    """Always the ready operator that is nearest to the sources (Aurora's min-cost order [A])."""
+class Topological(Ranked):
+    """Always the ready operator that is nearest to the sources: one pass empties a fragment."""
 
-    def next(self, ready: Sequence[int]) -> int:
-        return ready[0]
+    def rank(self, at: int) -> Rank:
+        return (at,)

@@ -8,15 +8,16 @@ Every method returns a new `Relation`; expressions are CQL text, bound and check
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock import algebra, cql
 from penstock.algebra import Node
-from penstock.cql.binding.join_text import bind_asof_join, bind_join
+from penstock.cql.binding.join_text import bind_asof_join, bind_join, joined_rank
+from penstock.cql.binding.priorities import own_priority
 from penstock.cql.binding.times import time_kinds
 from penstock.errors import QueryError
-from penstock.expr.nodes import Column
+from penstock.expr.nodes import Column, Expr
 from penstock.model import Schema
 from penstock.optimizer.drop_identities import drop_identities
 from penstock.windows import WindowSpec
@@ -24,11 +25,15 @@ from penstock.windows import WindowSpec
 
 @dataclass(frozen=True)
 class Relation:
-    """A stream, or a relation that changes over time, under construction."""
+    """A stream, or a relation that changes over time, under construction.
+
+    ``priority`` is what `_priority` means in its expressions; None: no more than a column.
+    """
 
     node: Node
     session: Any
     alias: str = ""
+    priority: Expr | None = None
 
     @property
     def schema(self) -> Schema:
@@ -40,23 +45,23 @@ class Relation:
 
         ``window("RANGE 5 MINUTES SLIDE 1 MINUTE")`` or
         ``window(rows=20, partition_by="city")``; keywords are rows, range, tumble, hop, slide,
-        offset, partition_by, now, fixed, session, after, before, start.
+        offset, partition_by, now, fixed, session, after, before, shift, start.
         """
         if (text is None) == (not parts):
             raise QueryError("a window must be given either as text or by keywords")
         text = text if text is not None else _window_text(parts)
-        stream = _stream_of(self.node)
+        stream = algebra.without_ends(_stream_of(self.node))
         spec = cql.bind_window(f"[{text}]", stream)
-        return self._with(algebra.Window(stream, spec))
+        return self._same(algebra.Window(stream, spec))
 
     def where(self, condition: str) -> Relation:
         """Keep the rows for which a condition holds."""
-        predicate, _ = cql.bind_scalar(condition, self.schema, self.alias)
-        return self._with(algebra.Filter(self.node, predicate))
+        predicate, _ = self._bound(condition)
+        return self._same(algebra.Filter(self.node, predicate))
 
     def select(self, *expressions: str) -> Relation:
         """Compute new columns: ``select("city", "celsius * 1.8 + 32 AS fahrenheit")``."""
-        bound = [cql.bind_scalar(text, self.schema, self.alias) for text in expressions]
+        bound = [self._bound(text) for text in expressions]
         exprs = tuple(expression for expression, _ in bound)
         return self._with(algebra.Project(self.node, exprs, tuple(name for _, name in bound)))
 
@@ -77,7 +82,12 @@ class Relation:
         """
         left = drop_identities(self.node, frozenset())
         right = drop_identities(other.node, frozenset())
-        return self._with(bind_join(left, right, on, how))
+        ranks = self._rank(), other._rank()
+        joined = self._with(bind_join(left, right, on, how, ranks))
+        if how in ("semi", "anti"):
+            return replace(joined, priority=self.priority)
+        rank = joined_rank(left, right, on, ranks) if how == "inner" else None
+        return replace(joined, priority=rank)
 
     def asof_join(
         self, other: Relation, on: str | None = None, at: str = "t", how: str = "inner"
@@ -94,7 +104,10 @@ class Relation:
             )
         left = drop_identities(self.node, frozenset())
         right = drop_identities(other.node, frozenset())
-        return self._with(bind_asof_join(left, right, on, at, how))
+        ranks = self._rank(), other._rank()
+        joined = self._with(bind_asof_join(left, right, on, at, how, ranks))
+        rank = joined_rank(left, right, on, ranks) if how == "inner" else None
+        return replace(joined, priority=rank)
 
     def distinct(self) -> Relation:
         """Keep each value of a snapshot once."""
@@ -125,9 +138,9 @@ class Relation:
             words = text.rsplit(None, 1)
             descending = len(words) == 2 and words[1].upper() == "DESC"
             plain = words[0] if len(words) == 2 and words[1].upper() in ("ASC", "DESC") else text
-            expression, _ = cql.bind_scalar(plain, self.schema, self.alias)
+            expression, _ = self._bound(plain)
             keys.append(algebra.SortKey(expression, descending, not descending))
-        return self._with(algebra.TopK(self.node, tuple(keys), count))
+        return self._same(algebra.TopK(self.node, tuple(keys), count))
 
     def istream(self) -> Relation:
         """Give a stream of what is born."""
@@ -180,8 +193,18 @@ class Relation:
         plain = isinstance(self.node, algebra.Scan)  # as in the language: everything so far
         return algebra.Window(self.node, WindowSpec()) if plain else self.node
 
+    def _bound(self, text: str) -> tuple[Expr, str]:
+        return cql.bind_scalar(text, self.schema, self.alias, self.priority)
+
+    def _rank(self) -> Expr | None:
+        return own_priority(self.schema, self.priority)
+
     def _with(self, node: Node) -> Relation:
         return Relation(node, self.session)
+
+    def _same(self, node: Node) -> Relation:
+        """Return a relation of the same columns, of which some rows are left out."""
+        return Relation(node, self.session, priority=self.priority)
 
 
 @dataclass(frozen=True)
@@ -194,8 +217,8 @@ class Grouped:
     def agg(self, *aggregates: str) -> Relation:
         """Aggregate: ``agg("AVG(celsius) AS mean", "COUNT(*) AS n")``."""
         schema = self.relation.schema
-        keys = [cql.bind_scalar(text, schema, self.relation.alias) for text in self.keys]
-        calls = [cql.bind_aggregate(text, schema) for text in aggregates]
+        keys = [self.relation._bound(text) for text in self.keys]
+        calls = [cql.bind_aggregate(text, schema, self.relation.priority) for text in aggregates]
         names = tuple(name for _, name in [*keys, *calls])
         node = algebra.Aggregate(
             self.relation.node,
@@ -239,7 +262,7 @@ def _stream_of(node: Node) -> Node:
 
 def _window_text(parts: dict[str, Any]) -> str:
     known = ("partition_by", "rows", "range", "tumble", "hop", "slide", "offset", "now", "fixed",
-             "session", "after", "before", "start")  # fmt: skip
+             "session", "after", "before", "shift", "start")  # fmt: skip
     for name in parts:
         if name not in known:
             raise QueryError(f"a window has no part '{name}'; known: {', '.join(known)}")
@@ -256,6 +279,8 @@ def _window_text(parts: dict[str, Any]) -> str:
         words.append(f"AFTER {_literal(parts['after'])}")
     if "before" in parts:
         words.append(f"{'AND ' if 'after' in parts else ''}BEFORE {_literal(parts['before'])}")
+    if "shift" in parts:
+        words.append(f"SHIFT {parts['shift']}")
     if "start" in parts:
         words.append(f"START {_literal(parts['start'])}")
     return " ".join(words)

@@ -7,7 +7,6 @@ that what follows can be checked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -17,9 +16,19 @@ from penstock.catalog import QueryDef, SinkDef, StreamDef, TableDef, ViewDef
 from penstock.cql.binding import statements
 from penstock.cql.grammar.parse import parse_each
 from penstock.cql.grammar.syntax import CreateSyntax, Parsed, Span
-from penstock.errors import ConfigError, DataError, PenstockError, QueryError, suggest, underline
+from penstock.errors import (
+    ConfigError,
+    DataError,
+    PenstockError,
+    QueryError,
+    QueryWarning,
+    suggest,
+    underline,
+    unread_text,
+)
 from penstock.extensions import SINKS, SOURCES, extension
 from penstock.options import option_mistake
+from penstock.session.scripts import Follow
 from penstock.session.statements import declare, execute
 from penstock.sinks import SINK_FORMATS, check_sink, sink_format
 from penstock.sources.formats import SOURCE_FORMATS, check_stream, source_format
@@ -46,7 +55,9 @@ _REQUIRED = {
 
 @dataclass
 class ScriptCheck:
-    """The mistakes of a script, in the order of its text; ``notes`` are doubts.
+    """The mistakes of a script, in the order of its text, and what may not be meant.
+
+    ``notes`` are remarks without a place.
 
     Without ``data`` nobody looks whether files are there and fit.
     """
@@ -55,7 +66,8 @@ class ScriptCheck:
     data: bool = True
     mistakes: list[tuple[PenstockError, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    _broken: set[str] = field(default_factory=set)
+    warnings: list[QueryWarning] = field(default_factory=list)
+    _follow: Follow = field(default_factory=Follow)
 
     def check(self, text: str) -> None:
         """Look at every statement; each mistake comes with the line that it is in."""
@@ -66,33 +78,27 @@ class ScriptCheck:
             return
         for parsed in found:
             if isinstance(parsed, QueryError):
-                self._note_broken(text[parsed.start :], text[: parsed.start])
+                self._follow.note_unread(parsed)
                 self.mistakes.append((parsed, ""))
             else:
                 self._statement(parsed)
+        if self._follow.unread:
+            self.notes.append(unread_text(self._follow.unread))
         for name in list(self.session.catalog.queries):
             try:
                 self.session.query(name).explain()
             except PenstockError as error:
                 self.mistakes.append((error, ""))
 
-    def _note_broken(self, after: str, before: str) -> None:
-        """Remember what a statement that cannot be read would have declared."""
-        statement = before.rpartition(";")[2] + after.partition(";")[0]
-        named = re.search(r"\bCREATE\s+(?:MATERIALIZED\s+)?\w+\s+([\w\"`]+)", statement, re.I)
-        if named:
-            self._broken.add(named[1].strip('"`').lower())
-
     def _statement(self, parsed: Parsed) -> None:
         try:
             statement = cql.bind(parsed, self.session.catalog)
         except PenstockError as error:
-            syntax = parsed.syntax
-            if not self._follows(error):
+            if self._follow.is_news(error, parsed):
                 self.mistakes.append((error, ""))
-            if isinstance(syntax, CreateSyntax):
-                self._broken.add(syntax.name.text.lower())
             return
+        if isinstance(statement, statements.Create | statements.Select):
+            self.warnings += statement.warnings
         try:
             if isinstance(statement, statements.Create):
                 self._create(statement, parsed)
@@ -100,11 +106,6 @@ class ScriptCheck:
                 execute(self.session, statement)
         except PenstockError as error:
             self._add(error, parsed, parsed.span)
-
-    def _follows(self, error: PenstockError) -> bool:
-        """Whether an error only says that something is missing whose own mistake was told."""
-        named = re.match(r"there is no [\w, ]+ '([^']+)'", str(error))
-        return named is not None and named[1].lower() in self._broken
 
     def _create(self, statement: statements.Create, parsed: Parsed) -> None:
         definition = statement.definition

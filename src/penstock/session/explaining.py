@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock import cql
 from penstock.algebra import Node, streams_of
-from penstock.errors import QueryError
+from penstock.errors import QueryError, QueryWarning
+from penstock.lane.telling import priority_texts, taken
 from penstock.physical import explain as physical_explain
 from penstock.physical.book import BookedQuery, QueryBook
 from penstock.physical.explain_closing import closing_texts
+from penstock.physical.explain_work import charts_of, service_of, work_of
 from penstock.physical.multiway import probe_orders
+from penstock.physical.observation import Observation
 from penstock.physical.plan import PhysicalPlan
+from penstock.physical.selections import conjunct_orders
 from penstock.physical.waits import heartbeats
+from penstock.runs.manifest import Manifest
 from penstock.session.starting import newest_manifest
 from penstock.spark.pipeline import moment_after
 
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 
 def explanation(session: Session, level: str, node: Node, name: str) -> list[str]:
     """Return the lines of EXPLAIN for a query of a session, or one that may be added to it."""
-    levels = ("logical", "optimized", "physical", "all")
+    levels = ("logical", "optimized", "physical", "analyze", "all")
     if level not in levels:
         raise QueryError(f"the level of EXPLAIN must be one of {', '.join(levels)}, got '{level}'")
     lines = []
@@ -32,11 +38,12 @@ def explanation(session: Session, level: str, node: Node, name: str) -> list[str
         lines += ["logical plan", cql.render_plan(node), ""]
     if level in ("optimized", "all"):
         lines += ["optimized plan", cql.render_plan(book.optimized(name)), ""]
-    if level in ("physical", "all"):
+    if level in ("physical", "analyze", "all"):
         shards = session.config.shards or _cores(session)
         automatic = session.config.join_split == 0
         lines += ["physical plan", physical_explain.explain(whole, name, shards, automatic)]
         lines += _heartbeats(session, node)
+        lines += _priorities(session, node, name, book, whole)
         lines += closing_texts(whole, name, session.catalog.streams)
         if session._pipeline is not None:
             seen = session._pipeline.observation
@@ -44,8 +51,30 @@ def explanation(session: Session, level: str, node: Node, name: str) -> list[str
             lines += [str(h) for h in seen.hot_shards if h.digest in digests]
             lines += [str(s) for s in seen.split_keys if s.digest in digests]
             lines += probe_orders(whole, seen.manifest.states, digests)
+            states = [*seen.manifest.states, seen.selections]
+            names = {s.name: s.schema.names for s in session.catalog.streams.values()}
+            lines += conjunct_orders(whole, states, digests, names)
         lines.append("")
-    return lines
+    if level == "analyze":
+        lines += [*_measured(session, whole, name), ""]
+    return [*lines, *warning_lines(w for w in session.warnings if w.about == name)]
+
+
+def warning_lines(warnings: Iterable[QueryWarning]) -> list[str]:
+    """Return the doubts about a query as lines of EXPLAIN."""
+    return [f"warning: {warning.message}" for warning in warnings]
+
+
+def _measured(session: Session, whole: PhysicalPlan, name: str) -> Iterator[str]:
+    """Say what was measured of the operators of a query."""
+    pipeline = session._pipeline
+    manifest = newest_manifest(session._checkpoint) if pipeline is None else None
+    seen = Observation(manifest or Manifest()) if pipeline is None else pipeline.observation
+    yield from work_of(whole, name, seen.manifest.measured, seen.totals)
+    yield from charts_of(whole, name, seen.manifest.measured, session.config.scheduler)
+    yield from service_of(
+        whole.answer(name).promise, seen.services.get(name), seen.last_served.get(name)
+    )
 
 
 def _heartbeats(session: Session, node: Node) -> list[str]:
@@ -55,6 +84,17 @@ def _heartbeats(session: Session, node: Node) -> list[str]:
         heartbeats(session.catalog.get("stream", name), None if seen is None else seen.stream(name))
         for name in sorted(streams_of(node))
     ]
+
+
+def _priorities(
+    session: Session, node: Node, name: str, book: QueryBook, whole: PhysicalPlan
+) -> Iterator[str]:
+    """Say which rows of a query are important, and which way they take."""
+    streams = [session.catalog.get("stream", stream) for stream in sorted(streams_of(node))]
+    yield from priority_texts(streams)
+    way = taken(whole.answer(name), streams, session.config, book.queries[name])
+    if way is not None:
+        yield str(way)
 
 
 def _planned(session: Session, node: Node, name: str) -> tuple[QueryBook, PhysicalPlan]:

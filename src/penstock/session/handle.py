@@ -11,11 +11,16 @@ import pyarrow as pa
 from penstock.asking.onetime import Snapshot
 from penstock.catalog import QueryDef
 from penstock.errors import PenstockError, QueryError
+from penstock.lane.telling import taken
 from penstock.masking import masked
 from penstock.model import MIN_TIME
 from penstock.physical.book import BookedQuery
+from penstock.physical.early_plan import early_outlet
+from penstock.physical.efforts import Service
+from penstock.physical.observation import Observation
 from penstock.physical.once import in_order
 from penstock.physical.waits import waits
+from penstock.schedule.board import Promise
 from penstock.session.explaining import explanation
 from penstock.showing import as_moment, html_table
 from penstock.sinks import MemorySink, Sink
@@ -70,7 +75,11 @@ class QueryHandle:
     def booked(self) -> BookedQuery:
         """Return the query as the book takes it."""
         made = self.definition
-        return BookedQuery(made.name, made.plan, self.mode, made.keep or 0, paused=self.paused)
+        promise = Promise(made.within, made.weight)
+        keep = made.keep or 0
+        return BookedQuery(
+            made.name, made.plan, self.mode, keep, promise, paused=self.paused, early=made.early
+        )
 
     def start(self) -> QueryHandle:
         """Run the session's queries, this one among them."""
@@ -81,14 +90,14 @@ class QueryHandle:
         """Stop working on the query from the next batch on; the others go on."""
         self.paused = True
         if self._running():
-            self.session.pipeline.book.pause(self.name)
+            self.session.pipeline.pause(self.name)
         return self
 
     def resume(self) -> QueryHandle:
         """Work on it again: it begins anew; `status` says from which time its answers hold."""
         self.paused = False
         if self._running():
-            self.session.pipeline.book.resume(self.name)
+            self.session.pipeline.resume(self.name)
         return self
 
     def stop(self) -> None:
@@ -131,10 +140,12 @@ class QueryHandle:
         return self.session.await_end(timeout)
 
     def status(self) -> dict[str, Any]:
-        """Return state, since when answers hold, rows, state size, heartbeat, load.
+        """Return state, since when answers hold, rows, state size, heartbeat, load, lane.
 
         ``late`` are the late rows of its streams since it began, ``waits`` says which rows wait for
         time and what would release them (None: none), ``streams`` how far each stream is.
+        ``lane`` says which way important rows take, how many rows of the answer came by it, and how
+        the lane of the session does; None: no stream of the query has priorities.
         """
         pipeline = self.session._pipeline
         answer: dict[str, Any] = {
@@ -144,6 +155,7 @@ class QueryHandle:
             "rows": 0,
             "late": 0,
             "sink": "kept" if self.mode == "kept" else self.definition.sink or "memory",
+            "lane": None,
         }
         if pipeline is None or self.name not in pipeline.book.queries:
             return answer
@@ -152,12 +164,17 @@ class QueryHandle:
         digests = seen.digests(self.name)
         streams = sorted(running.streams)
         waiting = {s: pipeline.waiting(s) for s in streams}
+        lane = pipeline.lane.status()
         answer |= {
             "state": self._state(pipeline, running),
             "since": as_moment(running.since, self.timestamps),
             "note": self._note(pipeline, running),
-            "rows": seen.rows_out.get(self.name, 0),
-            "rows_per_second": seen.rates_out.get(self.name, 0.0),
+            "rows": seen.rows_out.get(self.name, 0) + lane.rows.get(self.name, 0),
+            "rows_per_second": (
+                seen.rates_out.get(self.name, 0.0) + lane.rates.get(self.name, 0.0)
+            ),
+            "service": self._service(seen, running),
+            "work": self._work(seen),
             "state_rows": seen.state_rows(self.name),
             "state_bytes": seen.state_bytes(self.name),
             "heartbeat": as_moment(
@@ -170,8 +187,51 @@ class QueryHandle:
             "waiting": {s: None if w is None else asdict(w) for s, w in waiting.items()},
             "hot_shards": [asdict(h) for h in seen.hot_shards if h.digest in digests],
             "split_keys": [asdict(s) for s in seen.split_keys if s.digest in digests],
+            "lane": self._lane(pipeline, running),
         }
         return answer
+
+    def _lane(self, pipeline: Pipeline, running: BookedQuery) -> dict[str, Any] | None:
+        """Return which way important rows take, and how the lane does."""
+        streams = [pipeline.streams[s] for s in sorted(running.streams)]
+        state = pipeline.lane_state()
+        if state is None or all(stream.priority is None for stream in streams):
+            return None
+        plan, way = pipeline.observation.plan, None
+        if plan is not None and plan.below(self.name):
+            way = taken(plan.answer(self.name), streams, self.session.config, running)
+        return {
+            "by": None if way is None else way.by,
+            "text": "the query takes part from the next batch on" if way is None else str(way),
+            "rows": state.status.rows.get(self.name, 0),
+            "early_rows": state.status.rows.get(early_outlet(self.name), 0),
+            **state.described(),
+        }
+
+    def _service(self, seen: Observation, running: BookedQuery) -> dict[str, Any]:
+        """Return how soon answers are wanted and came, and what they were worth."""
+        promise, service = running.promise, seen.services.get(self.name, Service())
+        last = seen.last_served.get(self.name)
+        rate = seen.rates_out.get(self.name, 0.0)
+        return {
+            "within": promise.within,
+            "weight": promise.weight,
+            "utility": service.utility / service.rows / promise.weight if service.rows else None,
+            "first": None if last is None else last.first,
+            "last": None if last is None else last.last,
+            "weighted_rows_per_second": promise.weight * rate,
+        }
+
+    def _work(self, seen: Observation) -> list[dict[str, Any]]:
+        """Return what each operator of the query did since the pipeline was opened."""
+        if seen.plan is None:
+            return []
+        nodes = (seen.plan.nodes[at] for at in sorted(seen.plan.below(self.name)))
+        return [
+            {"operator": node.label, "stage": node.stage} | asdict(seen.totals[node.digest])
+            for node in nodes
+            if node.digest in seen.totals
+        ]
 
     def _state(self, pipeline: Pipeline, running: BookedQuery) -> str:
         if running.paused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,9 @@ from penstock.algebra import Node
 from penstock.catalog import Catalog, QueryDef, SinkDef, StreamDef
 from penstock.errors import ConfigError
 from penstock.model import TIMESTAMP, Field, Schema
-from penstock.runs.deliveries import reject_outlet
-from penstock.sinks import SinkRequest, delivery_mode, open_sink
+from penstock.physical.early_plan import early_outlet, early_plan
+from penstock.runs.deliveries import lane_outlet, reject_outlet
+from penstock.sinks import Sink, SinkRequest, delivery_mode, open_sink
 from penstock.sinks.delivery import Outlet
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ The partition is null where a stream has only one.
 
 PRINTED = SinkDef("screen", "console", {"rows": "200"})
 """Where the rows of streams without a sink go if they are printed."""
+
+
+LANE_MODES = ("intervals", "stream")
+"""How answers may come by the lane: logs and views need to know of deaths, which it does not."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,6 @@ def ways(catalog: Catalog, definition: QueryDef, mode: str) -> Iterator[Way]:
 
 def open_outlets(session: Session, handle: QueryHandle) -> Iterator[str]:
     """Open the sinks that a query needs and nobody has opened; yield their outlets."""
-    run, ledger = session.pipeline.checkpoint.run, Path(session._folder) / "delivered"
     delivery = session.pipeline.delivery
     for way in ways(session.catalog, handle.definition, handle.mode):
         if way.key in delivery.rejects:
@@ -84,21 +88,7 @@ def open_outlets(session: Session, handle: QueryHandle) -> Iterator[str]:
                 f"the name of a query must differ from '{way.outlet}', under which rows that a "
                 f"stream sets aside are delivered; choose another name"
             )
-        request = SinkRequest(
-            way.outlet,
-            way.mode,
-            way.schema,
-            spark=session.spark,
-            ledger=ledger,
-            callback=session._callbacks.get((way.sink or "").lower()),
-            fsync=session.config.fsync,
-            timestamps=way.timestamps,
-            run=run,
-        )
-        target = None if way.sink is None else session.catalog.get("sink", way.sink)
-        if target is None and way.mode == "stream" and session.prints_streams:
-            target = PRINTED
-        sink = open_sink(target, request)
+        sink = _opened(session, way)
         if sink.place is not None and _within(sink.place, Path(session._folder)):
             sink.close()
             raise ConfigError(
@@ -112,6 +102,66 @@ def open_outlets(session: Session, handle: QueryHandle) -> Iterator[str]:
         else:
             delivery.rejects[way.key] = outlet
         yield way.outlet
+
+
+def open_lane_outlet(session: Session, handle: QueryHandle) -> str:
+    """Open the outlet of a query's answers by the lane, into the same sink; return its name.
+
+    It is for queries that take the lane, after `open_outlets`; others have none.
+    """
+    delivery = session.pipeline.delivery
+    answers = delivery.outlets[handle.name]
+    way = lane_way(next(ways(session.catalog, handle.definition, handle.mode)))
+    assert way is not None, f"answers of the mode {handle.mode} never come by the lane"
+    sink = answers.sink.for_turns(lambda: _opened(session, way))
+    delivery.lanes[way.outlet] = Outlet(way.schema, way.mode, way.timestamps, sink)
+    return way.outlet
+
+
+def open_early_outlet(session: Session, handle: QueryHandle) -> str:
+    """Open the outlet of a query's early answers; return its name."""
+    way = early_way(session.catalog, handle.definition)
+    sink = _opened(session, way)
+    session.pipeline.delivery.lanes[way.outlet] = Outlet(way.schema, way.mode, way.timestamps, sink)
+    return way.outlet
+
+
+def early_way(catalog: Catalog, made: QueryDef) -> Way:
+    """Return the way of a query's early answers.
+
+    They have its columns, the time of the important row, and as of when they hold.
+    """
+    stamps = has_timestamps(catalog, made.plan)
+    kind = TIMESTAMP if stamps else pa.int64()
+    added = Field("_time", kind), Field("_as_of", kind)
+    schema = Schema((*early_plan(made.plan).node.schema.fields, *added))
+    return Way(lane_outlet(early_outlet(made.name)), made.early, "rows", schema, stamps)
+
+
+def lane_way(way: Way) -> Way | None:
+    """Return the way of the same answers by the lane; None where they never come by it."""
+    if way.key is not None or way.mode not in LANE_MODES:
+        return None
+    return replace(way, outlet=lane_outlet(way.outlet))
+
+
+def _opened(session: Session, way: Way) -> Sink:
+    """Open the sink of a way."""
+    request = SinkRequest(
+        way.outlet,
+        way.mode,
+        way.schema,
+        spark=session.spark,
+        ledger=Path(session._folder) / "delivered",
+        callback=session._callbacks.get((way.sink or "").lower()),
+        fsync=session.config.fsync,
+        timestamps=way.timestamps,
+        run=session.pipeline.checkpoint.run,
+    )
+    target = None if way.sink is None else session.catalog.get("sink", way.sink)
+    if target is None and way.mode == "stream" and session.prints_streams:
+        target = PRINTED
+    return open_sink(target, request)
 
 
 def _within(place: Path, folder: Path) -> bool:

@@ -5,15 +5,19 @@ Neither Spark nor Java is needed.  The checkpoint is locked meanwhile, and only 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from penstock.errors import QueryError, suggest
+from penstock.lane.journal import Journal, Mark
 from penstock.runs.checkpoint import Checkpoint
-from penstock.runs.deliveries import Delivered, book_of
-from penstock.session.outlets import Way, ways
+from penstock.runs.deliveries import Delivered, book_of, is_lane
+from penstock.runs.manifest import Manifest
+from penstock.session.outlets import Way, early_way, lane_way, ways
 from penstock.session.session import Session
 from penstock.sinks import SinkRequest, open_sink, sink_format
+
+_THERE = "is where the checkpoint is"
 
 
 def rewind(session: Session, folder: str | Path, sinks: Collection[str]) -> Iterator[str]:
@@ -27,7 +31,13 @@ def rewind(session: Session, folder: str | Path, sinks: Collection[str]) -> Iter
     try:
         retained = checkpoint.open()
         book = book_of(retained[-1]) if retained else {}
+        turns = _turns(checkpoint, retained)
         wanted = {name.lower() for name in sinks or known}
+        for way in _early_ways(session):
+            if (way.sink or "").lower() in wanted:
+                told = turns.get(way.outlet, Delivered())
+                done = _rewound(session, checkpoint, way, told)
+                yield f"sink {way.sink}, {way.outlet}: {done}"
         for way in _ways(session):
             if (way.sink or "").lower() in wanted:
                 told = book.get(way.outlet, Delivered())
@@ -41,6 +51,12 @@ def rewind(session: Session, folder: str | Path, sinks: Collection[str]) -> Iter
                 else:
                     done = _rewound(session, checkpoint, way, told)
                 yield f"sink {way.sink}, {way.outlet}: {done}"
+                by_lane = lane_way(way)
+                if by_lane is not None:
+                    told = turns.get(by_lane.outlet, Delivered())
+                    done = _rewound(session, checkpoint, by_lane, told)
+                    if told.batch >= 0 or done not in (_THERE, _not_rewound(session, way)):
+                        yield f"sink {way.sink}, {by_lane.outlet}: {done}"
     finally:
         checkpoint.unlock()
 
@@ -53,9 +69,27 @@ def _ways(session: Session) -> list[Way]:
     return list(found.values())
 
 
+def _early_ways(session: Session) -> list[Way]:
+    made = [handle.definition for handle in session.handles()]
+    return [early_way(session.catalog, query) for query in made if query.early is not None]
+
+
+def _turns(checkpoint: Checkpoint, retained: Sequence[Manifest]) -> dict[str, Delivered]:
+    """Return what the outlets of the lane were given: the manifest and the journal know it."""
+    newest = retained[-1] if retained else Manifest()
+    told = {name: known for name, known in book_of(newest).items() if is_lane(name)}
+    mark = Mark.of(newest.lane, checkpoint.run)
+    return Journal.open(checkpoint.folder, mark, newest.batch, told).told
+
+
+def _not_rewound(session: Session, way: Way) -> str:
+    """Return why a sink cannot be taken back; nothing if it can."""
+    return sink_format(session.catalog.get("sink", way.sink or "").format).not_rewound
+
+
 def _rewound(session: Session, checkpoint: Checkpoint, way: Way, told: Delivered) -> str:
     definition = session.catalog.get("sink", way.sink or "")
-    if why := sink_format(definition.format).not_rewound:
+    if why := _not_rewound(session, way):
         return why
     request = SinkRequest(
         way.outlet,
@@ -69,9 +103,10 @@ def _rewound(session: Session, checkpoint: Checkpoint, way: Way, told: Delivered
     try:
         held = sink.held()
         if held is None or held.last == told.last:
-            return "is where the checkpoint is"
+            return _THERE
         if held.batch < told.batch:
-            return f"is behind: it holds batches up to {held.batch}, of {told.batch}"
+            units = "turns" if is_lane(way.outlet) else "batches"
+            return f"is behind: it holds {units} up to {held.batch}, of {told.batch}"
         return sink.rewind(told)
     finally:
         sink.close()

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -26,21 +27,20 @@ from penstock.asking.encoding import Declared
 from penstock.asking.onetime import Snapshot, can_answer
 from penstock.catalog import Catalog, QueryDef, StreamDef, TableDef, ViewDef, folder_name
 from penstock.cql.binding import statements
+from penstock.cql.binding.priorities import declared_priority
 from penstock.cql.grammar.syntax import Parsed, QuerySyntax
-from penstock.errors import DataError, PenstockError, QueryError, StateError, shown_cause
-from penstock.model import Schema, one_array
+from penstock.errors import PenstockError, QueryError, QueryWarning, StateError, shown_cause
 from penstock.runs.files import make_folder
 from penstock.session.builder import Relation
 from penstock.session.frames import declare_stream, declare_table
 from penstock.session.handle import QueryHandle
+from penstock.session.scripts import Planned, bound_script
 from penstock.session.starting import opened_pipeline, remembered, start_queries
 from penstock.session.statements import create, drop, execute
 from penstock.settings import Settings
 from penstock.sources.formats import is_pushed
-from penstock.sources.links import check_partition
-from penstock.sources.pushed import as_table, check_times
-from penstock.sources.spool import Spool
 from penstock.sources.table_formats import whole_table
+from penstock.sources.writer import StreamWriter, check_pushed, promised
 from penstock.spark.engine import SparkStart
 from penstock.spark.failures import root_cause
 from penstock.spark.pipeline import Pipeline
@@ -57,7 +57,9 @@ class Session:
     ``spark`` is a session of yours; without it an embedded Spark is started when it is first
     needed. ``checkpoint`` is the folder that lets a later session go on where this one stopped;
     without it a temporary one is used.  With ``autostart`` a query runs as soon as it is created.
-    ``on_spark_start`` are called before an embedded Spark is started, which takes seconds.  With
+    ``on_spark_start`` are called before an embedded Spark is started, which takes seconds.
+    ``warnings`` are doubts about what was declared; those of ``on_warning`` are called with each,
+    and without any they are warnings of Python.  With
     ``prints_streams`` the rows of a stream that goes into no sink are printed as they come.
     With ``allow_change`` a checkpoint is continued although its queries are gone, its streams are
     read otherwise, or a sink has lost what it had: answers may then have gaps.
@@ -81,6 +83,8 @@ class Session:
         self._spark = spark
         self._starting: SparkStart | None = None
         self.on_spark_start: list[Callable[[], None]] = []
+        self.warnings: list[QueryWarning] = []
+        self.on_warning: list[Callable[[QueryWarning], None]] = []
         self.prints_streams = False
         self._master = master
         self._temporary = checkpoint is None
@@ -100,19 +104,28 @@ class Session:
         CREATE QUERY, CREATE MATERIALIZED VIEW and SELECT give a `QueryHandle`, SHOW and DESCRIBE an
         Arrow table, EXPLAIN text.  A SELECT runs continuously, unless it says AS OF; with
         ``one_time`` one that reads only tables and what is kept gives a `Snapshot` instead.
+        A script with mistakes is not run: all of them are told, several as a `ScriptError`.
         """
         result: Any = None
         runs = False
-        for parsed in cql.parse_script(text):
-            if one_time and self._can_answer(parsed):
+        for parsed, bound in self._planned(text, one_time):
+            if bound is None and self._can_answer(parsed):
                 result = self.ask(parsed)
                 continue
-            statement = cql.bind(parsed, self.catalog)
+            statement = bound or cql.bind(parsed, self.catalog)
             result = self.execute(statement)
             runs |= isinstance(result, QueryHandle) and not isinstance(statement, statements.Pause)
         if self.autostart and runs:
             self.start()
         return result
+
+    def bound(self, text: str) -> list[statements.Statement]:
+        """Return the statements of a script, checked but not run; raise all its mistakes."""
+        return [bound for _, bound in self._planned(text, False) if bound is not None]
+
+    def _planned(self, text: str, one_time: bool) -> list[Planned]:
+        readable = self._declared().plans if one_time else None
+        return bound_script(text, self.catalog, self._unnamed, readable)
 
     def ask(self, parsed: Parsed) -> Snapshot:
         """Answer a parsed SELECT once, from the last committed batch."""
@@ -144,7 +157,30 @@ class Session:
     def execute(self, statement: statements.Statement) -> Any:
         """Carry out one bound statement, without starting the pipeline."""
         self._check_open()
+        self._warn(statement)
         return execute(self, statement)
+
+    def _warn(self, statement: statements.Statement) -> None:
+        """Tell the doubts about a statement; those about an earlier one of its name are gone."""
+        if not isinstance(statement, statements.Create | statements.Select):
+            return
+        if isinstance(statement, statements.Create):
+            name = statement.definition.name
+            self.warnings = [w for w in self.warnings if w.about.lower() != name.lower()]
+        self.warnings += statement.warnings
+        for warning in statement.warnings:
+            for told in self.on_warning:
+                told(warning)
+            if not self.on_warning:
+                warnings.warn(warning, stacklevel=4)
+
+    def set(self, name: str, value: Any) -> None:
+        """Change a setting: any before something runs, then some, from the next batch on."""
+        self._check_open()
+        fresh = self._pipeline is None and self._starting is None and self._view is None
+        self.config = self.config.but({name: value}) if fresh else self.config.changed(name, value)
+        if self._pipeline is not None:
+            self._pipeline.runner.config = self._pipeline.lane.config = self.config
 
     def _drop(self, kind: str, name: str, if_exists: bool) -> None:
         drop(self, kind, name, if_exists)
@@ -169,7 +205,8 @@ class Session:
 
     def view(self, name: str) -> Relation:
         """Begin a query in Python: a declared view, stream or table."""
-        return Relation(self.catalog.relation(name), self)
+        priority = declared_priority(self.catalog, name)
+        return Relation(self.catalog.relation(name), self, priority=priority)
 
     def register(
         self, name: str, node: Node, into: str | None = None, keep: int | None = None
@@ -212,13 +249,7 @@ class Session:
 
         Several writers, each in its own order, have a ``partition`` each: a number from 0.
         """
-        spool = self._spool(stream)
-        definition: StreamDef = self.catalog.get("stream", stream)
-        check_partition(partition, definition.timing.partitions)
-        table = as_table(rows, definition.schema)
-        if definition.deadletter is None:
-            check_times(table, definition)
-        spool.push(table, partition)
+        self._writer(stream).push(rows, partition)
         self._pushed(stream, partition)
 
     def heartbeat(self, stream: str, time: Any, partition: int | None = None) -> None:
@@ -229,19 +260,11 @@ class Session:
         """
         self._check_open()
         definition: StreamDef = self.catalog.get("stream", stream)
-        if time is None:
-            raise DataError(
-                f"a heartbeat must be a time, got None; to end stream '{stream}', call finish()"
-            )
-        if partition is not None or definition.timing.partitions is None:
-            check_partition(partition, definition.timing.partitions)
-        column = definition.schema[definition.time]
-        told = as_table([(time,)], Schema((column,))).column(0)
-        reached = int(one_array(told).cast(pa.int64())[0].as_py())
         if is_pushed(definition):
-            self._spool(stream).heartbeat(reached, partition)
+            self._writer(stream).heartbeat(time, partition)
             self._pushed(stream, partition)
             return
+        reached = promised(definition, time, partition)
         if partition is not None:
             raise QueryError(
                 f"a heartbeat of one partition can be given of a stream USING memory, but stream "
@@ -259,20 +282,17 @@ class Session:
         if self._pipeline is not None:
             name = self.catalog.get("stream", stream).name
             self._pipeline.keeper.heard(name, "" if partition is None else str(partition))
+            self._pipeline.lane.notify(name)
 
     def finish(self, stream: str) -> None:
         """End a memory stream: no more rows will come."""
-        self._spool(stream).finish()
+        self._writer(stream).finish()
 
-    def _spool(self, stream: str) -> Spool:
+    def _writer(self, stream: str) -> StreamWriter:
         self._check_open()
         definition: StreamDef = self.catalog.get("stream", stream)
-        if not is_pushed(definition):
-            raise QueryError(
-                f"rows can be pushed to a stream USING memory, but stream '{stream}' is USING "
-                f"{definition.format}"
-            )
-        return Spool(self._spool_folder(definition.name), definition.schema, self.config.fsync)
+        check_pushed(definition)
+        return StreamWriter(definition, self._spool_folder(definition.name), self.config.fsync)
 
     def _spool_folder(self, stream: str) -> str:
         root = Path(self._folder)
@@ -364,6 +384,28 @@ class Session:
         """Say of each query that runs which rows wait for time, and what would release them."""
         told = ((handle.name, handle.status().get("waits")) for handle in self.handles())
         return [f"query {name}: {text}" for name, text in told if text is not None]
+
+    def status(self) -> dict[str, Any]:
+        """Return how the session does: batches, rows that came, each query, and the lane.
+
+        ``lane`` is how many important rows were answered beside the batches and how soon (seconds,
+        by priority), how many wait, whether the lane runs and if not why; None: no stream that is
+        read has priorities.
+        """
+        pipeline = self._pipeline
+        answer: dict[str, Any] = {"batch": -1, "batches": 0, "batch_seconds": 0.0, "rows": 0}
+        answer |= {"rows_per_second": 0.0, "lane": None}
+        if pipeline is not None:
+            seen, lane = pipeline.observation, pipeline.lane_state()
+            answer |= {
+                "batch": seen.batch,
+                "batches": seen.batches,
+                "batch_seconds": seen.batch_seconds,
+                "rows": seen.arrived,
+                "rows_per_second": seen.rate_in,
+                "lane": None if lane is None else lane.described(),
+            }
+        return answer | {"queries": {handle.name: handle.status() for handle in self.handles()}}
 
     def check(self) -> None:
         """Raise what ended the pipeline, if it failed."""

@@ -8,13 +8,19 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from penstock import algebra
-from penstock.catalog import CLOCK, QueryDef
+from penstock.catalog import CLOCK, QueryDef, written_tables
 from penstock.errors import PenstockError, StateError
+from penstock.physical.lane_plan import has_priorities
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import CheckpointReader
-from penstock.session.outlets import open_outlets
+from penstock.session.outlets import (
+    LANE_MODES,
+    open_early_outlet,
+    open_lane_outlet,
+    open_outlets,
+)
 from penstock.session.replaying import read_again
 from penstock.settings import Settings
 from penstock.sinks.delivery import Delivery
@@ -88,6 +94,8 @@ def start_queries(session: Session) -> None:
         for name, definition in session.catalog.queries.items()
         if definition.name not in pipeline.book.queries
     }
+    for definition in fresh.values():
+        pipeline.tables.update(written_tables(definition.plan))
     fresh = read_again(session, fresh)
     for name in pipeline.book.missing():
         if name.lower() in session._forgotten:
@@ -121,6 +129,10 @@ def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
         session.pipeline.book.check(handle.booked())
         for outlet in open_outlets(session, handle):
             opened.append(outlet)
+        if handle.mode in LANE_MODES and has_priorities(definition.plan):
+            opened.append(open_lane_outlet(session, handle))
+        if definition.early is not None:
+            opened.append(open_early_outlet(session, handle))
         session.pipeline.check_sinks(opened, session.allow_change)
     return opened
 

@@ -17,18 +17,22 @@ from penstock.cql.render import (
     expr_text,
     in_timestamps,
     render_plan,
+    time_text,
     timing_texts,
 )
 from penstock.errors import QueryError
 from penstock.expr import functions
 from penstock.expr.types import type_name
 from penstock.masking import masked, shown_option
-from penstock.model import TIMESTAMP
-from penstock.runs.deliveries import reject_outlet
-from penstock.session.explaining import explanation
+from penstock.model import INF, MIN_TIME, TIMESTAMP
+from penstock.physical.early_plan import early_outlet
+from penstock.physical.observation import StreamState
+from penstock.physical.waits import is_timed
+from penstock.runs.deliveries import lane_outlet, reject_outlet
+from penstock.session.explaining import explanation, warning_lines
 from penstock.session.handle import QueryHandle
-from penstock.session.listing import shown_streams
 from penstock.session.outlets import has_timestamps, mode_of
+from penstock.session.scripts import UNNAMED
 from penstock.showing import cell_text
 from penstock.sinks import check_sink
 from penstock.sources.formats import check_stream
@@ -36,10 +40,6 @@ from penstock.sources.table_formats import check_table
 
 if TYPE_CHECKING:
     from penstock.session.session import Session
-
-
-UNNAMED = "select_"
-"""How the name of a SELECT begins that was given none."""
 
 
 def execute(session: Session, statement: statements.Statement) -> Any:
@@ -53,14 +53,20 @@ def execute(session: Session, statement: statements.Statement) -> Any:
             return session.query(name).pause()
         case statements.Resume(name):
             return session.query(name).resume()
+        case statements.Change(setting, value):
+            return session.set(setting, value)
+        case statements.Insert(stream, rows):
+            session.push(stream, rows)
+            return f"{rows.num_rows} {'row' if rows.num_rows == 1 else 'rows'} into {stream}"
         case statements.Show(kind):
             return _show(session, kind)
         case statements.ShowCreate(name, kind):
             return _show_create(session, name, kind)
         case statements.Describe(name, kind):
             return _describe(session, name, kind)
-        case statements.Explain(level, node, name):
-            return masked("\n".join(explanation(session, level, node, name or "the query")))
+        case statements.Explain(level, node, name, doubts):
+            lines = explanation(session, level, node, name or "the query")
+            return masked("\n".join([*lines, *warning_lines(doubts)]))
         case statements.Ask(parsed):
             return session.ask(parsed)
         case statements.Select(node, sql):
@@ -136,6 +142,9 @@ def drop(session: Session, kind: str, name: str, if_exists: bool) -> None:
         outlets = {} if pipeline is None else pipeline.delivery.outlets
         if handle.name in outlets:
             outlets.pop(handle.name).sink.close()
+        if pipeline is not None:
+            early = lane_outlet(early_outlet(handle.name))
+            pipeline.delivery.forget([lane_outlet(handle.name), early])
 
 
 def _show(session: Session, kind: str) -> pa.Table:
@@ -154,7 +163,7 @@ def _show(session: Session, kind: str) -> pa.Table:
         texts["waits"] = pa.array([r.get("waits") for r in rows], pa.string())
         return pa.table({c: texts[c] for c in shown})
     if kind == "streams":
-        return shown_streams(session)
+        return _shown_streams(session)
     singular = kind.removesuffix("s")
     found = session.catalog.of_kind(singular).values()
     if singular == "view":
@@ -167,6 +176,47 @@ def _show(session: Session, kind: str) -> pa.Table:
             }
         )
     return pa.table({singular: [d.name for d in found], "format": [d.format for d in found]})
+
+
+def _shown_streams(session: Session) -> pa.Table:
+    """Return all streams; of those that no query reads, only what is declared."""
+    found = list(session.catalog.streams.values())
+    pipeline = session._pipeline
+    running = frozenset() if pipeline is None else pipeline.book.streams
+    states: list[StreamState | None] = [
+        pipeline.observation.stream(d.name) if pipeline and d.name in running else None
+        for d in found
+    ]
+    pairs = list(zip(found, states, strict=True))
+    count, text = pa.int64(), pa.string()
+    return pa.table(
+        {
+            "stream": [d.name for d in found],
+            "format": [d.format for d in found],
+            "rows": pa.array([s and s.rows for s in states], count),
+            "late": pa.array([s and s.late for s in states], count),
+            "rejected": pa.array([s and s.rejected for s in states], count),
+            "heartbeat": pa.array([s and _time(d, s.heartbeat) for d, s in pairs], text),
+            "newest": pa.array([s and _time(d, s.newest) for d, s in pairs], text),
+            "partitions": pa.array([s and len(s.partitions) for s in states], count),
+            "slack": pa.array([_slack(d, s) for d, s in pairs], text),
+        }
+    )
+
+
+def _time(stream: StreamDef, time: int) -> str | None:
+    """Return a time as text; None if there was none yet."""
+    if time == INF:
+        return "end"
+    return None if time == MIN_TIME else time_text(time, is_timed(stream))
+
+
+def _slack(stream: StreamDef, state: StreamState | None) -> str | None:
+    """Return the slack that is in force; None while SLACK AUTO knows too little."""
+    slack: int | None = stream.timing.slack
+    if stream.timing.keeping is not None:
+        slack = None if state is None else state.slack
+    return None if slack is None else duration_text(slack, is_timed(stream))
 
 
 def _describe(session: Session, name: str, kind: str) -> pa.Table:
@@ -197,6 +247,8 @@ def _clauses(definition: Any) -> Iterator[tuple[str, str]]:
     match definition:
         case StreamDef():
             yield "TIMESTAMP BY", definition.schema[definition.time].name
+            if definition.until is not None:
+                yield "UNTIL", definition.schema[definition.until].name
             stamps = bool(definition.schema[definition.time].type == TIMESTAMP)
             yield from timing_texts(definition.timing, definition.schema.names, stamps).items()
             if definition.priority is not None:
@@ -214,6 +266,12 @@ def _clauses(definition: Any) -> Iterator[tuple[str, str]]:
             yield "KEEP", _keep_text(definition)
         case QueryDef(keep=None):
             yield "INTO", definition.sink or "memory"
+            if definition.early is not None:
+                yield "EARLY INTO", definition.early
+            if definition.within is not None:
+                yield "WITHIN", f"{definition.within:g} SECONDS"
+            if definition.weight != 1:
+                yield "WEIGHT", f"{definition.weight:g}"
 
 
 def _show_create(session: Session, name: str, kind: str) -> str:

@@ -6,18 +6,20 @@ names; `penstock.sinks.formats` has the table of all of them.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError
 from penstock.model import TIMESTAMP, Field, Schema
-from penstock.runs.deliveries import Delivered, Held
+from penstock.runs.deliveries import Delivered, Held, is_lane, shown_delivery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +52,21 @@ class Result:
     since: int | None = None
     lineage: str = ""
 
+    @property
+    def is_turn(self) -> bool:
+        """Whether the answers came by the lane: ``batch`` is the number of a turn then."""
+        return is_lane(self.query)
+
+    @property
+    def number(self) -> int:
+        """The number that tells the delivery from all others of a query: a turn's is negative."""
+        return -self.batch if self.is_turn else self.batch
+
+    @property
+    def shown(self) -> str:
+        """What errors call the delivery."""
+        return shown_delivery(self.query, self.batch)
+
 
 class Sink(ABC):
     """Where the answers of one query go. Opening one reads and checks; `begin` may write.
@@ -81,6 +98,13 @@ class Sink(ABC):
     def count(self, batch: int, rows: int) -> bool:
         """Take a batch by its number of rows alone; False: the sink wants to be given the rows."""
         return False
+
+    def for_turns(self, opened: Callable[[], Sink]) -> Sink:
+        """Return the sink of the same place that takes the turns of the lane, from its own thread.
+
+        ``opened`` opens one that keeps its books under the name of the lane's outlet.
+        """
+        return opened()
 
     @abstractmethod
     def publish(self, result: Result) -> None:
@@ -139,6 +163,31 @@ class SinkFormat(ABC):
         """Open a sink, whose definition was checked and holds its secrets."""
 
 
+class SharedLock:
+    """A lock that all who name the same thing have in common, as long as one of them lives."""
+
+    _known: ClassVar[WeakValueDictionary[Hashable, SharedLock]] = WeakValueDictionary()
+    _guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    @classmethod
+    def of(cls, *thing: Hashable) -> SharedLock:
+        """Return the lock of a thing."""
+        with cls._guard:
+            found = cls._known.get(thing)
+            if found is None:
+                found = cls._known[thing] = SharedLock()
+            return found
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 def options_of(definition: SinkDef) -> dict[str, str]:
     """Return a sink's options by lower-case name."""
     return {name.lower(): str(value) for name, value in definition.options.items()}
@@ -170,14 +219,18 @@ def time_fields(mode: str, timestamps: bool) -> tuple[Field, ...]:
 
 
 def unique_names(table: pa.Table) -> pa.Table:
-    """Return a table whose columns have different names: a repeated one gets ``_2``, ``_3``, …"""
-    taken: set[str] = set()
-    names = []
-    for name in table.column_names:
+    """Return a table whose columns have different names."""
+    names = distinct_names(table.column_names)
+    return table if names == table.column_names else table.rename_columns(names)
+
+
+def distinct_names(names: Iterable[str], key: Callable[[str], str] = str) -> list[str]:
+    """Return names that differ, by ``key``: a repeated one gets ``_2``, ``_3``, …"""
+    found: dict[str, str] = {}
+    for name in names:
         chosen, number = name, 1
-        while chosen in taken:
+        while key(chosen) in found:
             number += 1
             chosen = f"{name}_{number}"
-        taken.add(chosen)
-        names.append(chosen)
-    return table if names == table.column_names else table.rename_columns(names)
+        found[key(chosen)] = chosen
+    return list(found.values())

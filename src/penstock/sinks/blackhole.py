@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.catalog import SinkDef
 from penstock.sinks.base import Result, Sink, SinkFormat, SinkRequest
 
@@ -20,8 +22,19 @@ class BlackholeSink(Sink):
     """Takes note of how many rows there were, and nothing else: for measuring."""
 
     def __init__(self) -> None:
-        self.rows = 0
+        self._own = 0
         self._last = -1
+        self._turns: BlackholeSink | None = None
+
+    @property
+    def rows(self) -> int:
+        """So many rows came, with batches and turns."""
+        return self._own + (0 if self._turns is None else self._turns.rows)
+
+    def for_turns(self, opened: Callable[[], Sink]) -> Sink:
+        """Turns have numbers of their own; their rows are counted too."""
+        self._turns = BlackholeSink()
+        return self._turns
 
     def publish(self, result: Result) -> None:
         """Nothing is read, so nothing is published; see `count`."""
@@ -30,5 +43,5 @@ class BlackholeSink(Sink):
         """Count the rows of a batch that was not counted before."""
         if batch > self._last:
             self._last = batch
-            self.rows += rows
+            self._own += rows
         return True

@@ -1,11 +1,14 @@
-"""The format ``callback``: a Python function gets each batch."""
+"""The format ``callback``: a Python function gets each batch, and each turn of the lane.
+
+The number of a turn is given as a negative one: -7 is turn 7, 7 is batch 7.
+"""
 
 from __future__ import annotations
 
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError
 from penstock.runs.deliveries import Held
-from penstock.sinks.base import Callback, Result, Sink, SinkFormat, SinkRequest
+from penstock.sinks.base import Callback, Result, SharedLock, Sink, SinkFormat, SinkRequest
 from penstock.sinks.ledger import Ledger
 
 
@@ -26,11 +29,15 @@ class CallbackFormat(SinkFormat):
 
 
 class CallbackSink(Sink):
-    """Calls a function with each batch; the ledger keeps it from being called twice."""
+    """Calls a function with each batch; the ledger keeps it from being called twice.
+
+    A function is never called by two threads at once, however many queries share it.
+    """
 
     def __init__(self, function: Callback, ledger: Ledger | None = None) -> None:
         self._function = function
         self._ledger = ledger or Ledger(None, "")
+        self._lock = SharedLock.of("callback", id(function))
 
     def held(self) -> Held | None:
         """Return what the ledger says."""
@@ -42,11 +49,11 @@ class CallbackSink(Sink):
             return
         if result.table.num_rows or result.mode == "view":
             try:
-                self._function(result.batch, result.table)
+                with self._lock:
+                    self._function(result.number, result.table)
             except Exception as error:
                 raise DataError(
-                    f"the function of a callback sink must take every batch, but for batch "
-                    f"{result.batch} of query {result.query} it raised {type(error).__name__}: "
-                    f"{error}; the batch will be given to it again"
+                    f"the function of a callback sink must take everything, but for {result.shown} "
+                    f"it raised {type(error).__name__}: {error}; it will be given to it again"
                 ) from error
         self._ledger.add(result.batch, result.lineage)

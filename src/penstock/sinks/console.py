@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import IO
 
 from rich.console import Console
 
 from penstock.catalog import SinkDef
+from penstock.runs.deliveries import LANE
 from penstock.showing import SCREEN, terminal_table
-from penstock.sinks.base import Result, Sink, SinkFormat, SinkRequest, row_limit
+from penstock.sinks.base import Result, SharedLock, Sink, SinkFormat, SinkRequest, row_limit
 from penstock.sinks.text import json_lines, shown_time
 
 
@@ -36,12 +38,21 @@ class ConsoleSink(Sink):
         self._rows = rows
         self._out = out
         self._last = -1
+        self._lock = SharedLock.of("console")
+
+    def for_turns(self, opened: Callable[[], Sink]) -> Sink:
+        """Turns are printed to the same place, between batches."""
+        return ConsoleSink(self._rows, self._out)
 
     def publish(self, result: Result) -> None:
         """Print a batch that was not printed before; batches without rows only for views."""
         if result.batch <= self._last or (not result.table.num_rows and result.mode != "view"):
             return
         self._last = result.batch
+        with self._lock:
+            self._print(result)
+
+    def _print(self, result: Result) -> None:
         out = self._out or sys.stdout
         if not out.isatty():
             out.write(json_lines(result.table).decode())
@@ -49,6 +60,7 @@ class ConsoleSink(Sink):
             return
         instant = "" if result.mode != "view" else f", as of {shown_time(result)}"
         limit = result.table.num_rows if self._rows is None else self._rows
-        title = f"{result.query}, batch {result.batch}{instant}"
+        number = f"{'lane' if result.is_turn else 'batch'} {result.batch}"
+        title = f"{result.query.removesuffix(LANE)}, {number}{instant}"
         console = SCREEN.console or Console(file=out)
         console.print(terminal_table(result.table, limit, title))

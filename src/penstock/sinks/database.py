@@ -23,9 +23,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +35,9 @@ from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import type_name
 from penstock.kernels.keys import codes, hash_columns
 from penstock.model import I64, Field, one_array, to_numpy
-from penstock.runs.deliveries import Delivered, Held
+from penstock.runs.deliveries import Delivered, Held, partner, shown_delivery
 from penstock.runs.failpoints import passing
-from penstock.sinks.base import Result, Sink, SinkRequest, options_of, time_fields
+from penstock.sinks.base import Result, Sink, SinkRequest, distinct_names, options_of, time_fields
 
 NOTES = "penstock_batches"
 """The table that says which batches the other tables hold."""
@@ -91,6 +91,9 @@ class TableColumn:
 class Database(ABC):
     """A connection to a database, and one table of it. Errors of the driver pass through."""
 
+    table: str
+    """The name of the table, as the notes have it."""
+
     place: Path | None = None
     """The file that holds the database, where it is one of this machine."""
 
@@ -125,6 +128,14 @@ class Database(ABC):
         return self.transaction()
 
     @abstractmethod
+    def run(self, statement: str, values: Sequence[Any] = (), **names: Any) -> Any:
+        """Execute a statement, in which ``%s`` stands for a value, and return its cursor.
+
+        ``{table}``, ``{notes}``, ``{lines}`` and ``names`` in curly brackets stand for names;
+        with ``{locking}`` at its end nobody else changes what it reads in this transaction.
+        """
+
+    @abstractmethod
     def columns(self) -> list[TableColumn] | None:
         """Return the columns of the table, None when there is no table. Changes nothing."""
 
@@ -132,9 +143,18 @@ class Database(ABC):
         """Make what must be there before a transaction can begin."""
         return None
 
-    @abstractmethod
     def make_notes(self) -> None:
         """Make the tables of notes and deliveries, where they are missing."""
+        self.run(
+            "CREATE TABLE IF NOT EXISTS {notes} (table_name text NOT NULL, query text NOT NULL, "
+            "run text NOT NULL, changes text NOT NULL, batch bigint NOT NULL, as_of bigint, "
+            "lineage text NOT NULL, rows bigint NOT NULL, PRIMARY KEY (table_name, query))"
+        )
+        self.run(
+            "CREATE TABLE IF NOT EXISTS {lines} (table_name text NOT NULL, query text NOT NULL, "
+            "batch bigint NOT NULL, lineage text NOT NULL, rows bigint NOT NULL, "
+            "first bigint NOT NULL, last bigint NOT NULL, PRIMARY KEY (table_name, query, batch))"
+        )
 
     @abstractmethod
     def create(self, columns: Sequence[Field]) -> None:
@@ -149,43 +169,89 @@ class Database(ABC):
         """Take the names of the columns to fill; make the index by which rows are found again."""
 
     @abstractmethod
-    def notes(self) -> list[Note]:
-        """Return the notes about the table; nobody else changes them in this transaction.
+    def has_notes(self) -> bool:
+        """Whether the table of notes is there."""
 
-        There are none where the table of notes is missing.
+    def notes(self, query: str | None = None) -> list[Note]:
+        """Return the notes about the table, or that of one query.
+
+        Nobody else changes them in this transaction; those of other queries may be written
+        meanwhile.  There are none where the table of notes is missing.
         """
+        if not self.has_notes():
+            return []
+        found = self.run(
+            "SELECT query, run, changes, batch, as_of, lineage, rows FROM {notes} "
+            "WHERE table_name = %s AND query = COALESCE(%s, query){locking}",
+            (self.table, query),
+        )
+        return [Note(*row) for row in found.fetchall()]
 
-    @abstractmethod
     def write_note(self, note: Note) -> None:
         """Write a note in place of the query's last one."""
+        self.run(
+            "INSERT INTO {notes} (table_name, query, run, changes, batch, as_of, lineage, rows) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (table_name, query) DO UPDATE "
+            "SET run = excluded.run, changes = excluded.changes, batch = excluded.batch, "
+            "as_of = excluded.as_of, lineage = excluded.lineage, rows = excluded.rows",
+            (self.table, *astuple(note)),
+        )
 
-    @abstractmethod
     def forget(self, query: str) -> None:
         """Remove the note of a query."""
+        for statement in (
+            "DELETE FROM {notes} WHERE table_name = %s AND query = %s",
+            "DELETE FROM {lines} WHERE table_name = %s AND query = %s",
+        ):
+            self.run(statement, (self.table, query))
 
-    @abstractmethod
     def count(self) -> int:
         """Return how many rows the table holds."""
+        return int(self.run("SELECT count(*) FROM {table}").fetchone()[0])
 
     @abstractmethod
     def mark(self) -> int:
         """Return a number by which rows that are added now are told from those added before."""
 
-    @abstractmethod
     def write_line(self, query: str, line: Line) -> None:
         """Write down a delivery; all but the last `REMEMBERED` are forgotten."""
+        self.run(
+            "INSERT INTO {lines} VALUES (%s, %s, %s, %s, %s, %s, %s) "
+            "ON CONFLICT (table_name, query, batch) DO UPDATE SET lineage = excluded.lineage, "
+            "rows = excluded.rows, first = excluded.first, last = excluded.last",
+            (self.table, query, *astuple(line)),
+        )
+        if line.batch % 1000 == 0:
+            self.run(
+                "DELETE FROM {lines} WHERE table_name = %s AND query = %s AND batch < %s",
+                (self.table, query, line.batch - REMEMBERED),
+            )
 
-    @abstractmethod
     def lines(self, query: str, batch: int) -> list[Line]:
         """Return the deliveries of a query from a batch on, in order."""
+        found = self.run(
+            "SELECT batch, lineage, rows, first, last FROM {lines} WHERE table_name = %s "
+            "AND query = %s AND batch >= %s ORDER BY batch",
+            (self.table, query, batch),
+        )
+        return [Line(*row) for row in found.fetchall()]
 
-    @abstractmethod
     def take_back(self, query: str, line: Line) -> int:
         """Delete the rows of a delivery, and its line; return how many rows were found."""
+        gone = self.remove_delivery(line)
+        self.run(
+            "DELETE FROM {lines} WHERE table_name = %s AND query = %s AND batch = %s",
+            (self.table, query, line.batch),
+        )
+        return gone
 
     @abstractmethod
+    def remove_delivery(self, line: Line) -> int:
+        """Delete the rows of a delivery; return how many were found."""
+
     def clear(self) -> None:
         """Delete all rows; readers that have begun still see them."""
+        self.run("DELETE FROM {table}")
 
     @abstractmethod
     def add(self, rows: pa.Table) -> None:
@@ -212,7 +278,9 @@ class DatabaseSink(Sink):
         self._note = Note(request.query, request.run or "", mode)
         self._lock = threading.Lock()
         times = () if mode == "delta" else time_fields(mode, request.timestamps)
-        self._fields = distinct_names((*request.schema, *times))
+        columns = (*request.schema, *times)
+        names = distinct_names([column.name for column in columns], str.lower)
+        self._fields = [Field(name, c.type) for name, c in zip(names, columns, strict=True)]
         given = options_of(definition)
         self._overwrite = given.get("overwrite", "false").lower() == "true"
         self._pruned = given.get("pruned", "false").lower() == "true"
@@ -289,9 +357,12 @@ class DatabaseSink(Sink):
             names = self._names(found)
         database.make_ready(names, indexed=self._note.mode == "delta")
         mine = replace(self._note, batch=-1, as_of=None, lineage="", rows=0)
-        if known is None and mine.query in {note.query for note in database.notes()}:
+        notes = {note.query: note for note in database.notes()}
+        old = self._is_old(notes.get(partner(mine.query)))
+        if known is None and (mine.query in notes or old):
             database.clear()  # of another run: it may be overwritten
-            database.forget(mine.query)
+            for query in (mine.query, partner(mine.query)):
+                database.forget(query)
         elif known is None and mine.mode == "delta" and database.count():
             database.clear()
         if known is not None and not self._lost:
@@ -375,6 +446,9 @@ class DatabaseSink(Sink):
         if not there:  # notes of others are of a table that is gone
             notes = {name: note for name, note in notes.items() if name == mine.query}
         known = notes.pop(mine.query, None)
+        old = self._is_old(notes.get(partner(mine.query)))
+        if old:
+            del notes[partner(mine.query)]
         views = [note.query for note in notes.values() if "delta" in (note.mode, mine.mode)]
         if views:
             raise ConfigError(
@@ -384,7 +458,11 @@ class DatabaseSink(Sink):
             )
         if known is not None and known.mode == mine.mode and mine.run in ("", known.run):
             return known
-        is_new = known is None and (mine.mode != "delta" or not there or not database.count())
+        is_new = (
+            known is None
+            and not old
+            and (mine.mode != "delta" or not there or not database.count())
+        )
         if there and not is_new and not (self._overwrite and not notes):
             raise ConfigError(
                 f"{database.shown} must be new or empty, or hold answers of the same query, "
@@ -392,6 +470,11 @@ class DatabaseSink(Sink):
                 f"for sink {self._name}, or set OPTIONS (overwrite 'true')"
             )
         return None
+
+    def _is_old(self, note: Note | None) -> bool:
+        """Whether the query's other outlet has filled the table otherwise: for another run."""
+        mine = self._note
+        return note is not None and (note.mode != mine.mode or mine.run not in ("", note.run))
 
     # -- publishing ------------------------------------------------------------------------------
 
@@ -422,7 +505,7 @@ class DatabaseSink(Sink):
     def _write(self, result: Result) -> bool:
         """Write a batch; return whether the table has it now, and had not a later one."""
         database, mine = self._database, self._note
-        known = {note.query: note for note in database.notes()}.get(mine.query)
+        known = next(iter(database.notes(mine.query)), None)
         if known is None or (known.run, known.mode) != (mine.run, mine.mode):
             raise StateError(
                 f"{database.shown} must be filled by query '{mine.query}' of this checkpoint, but "
@@ -431,9 +514,9 @@ class DatabaseSink(Sink):
         last = known.batch, known.lineage
         if last not in (self._last, (result.batch, result.lineage)):
             raise StateError(
-                f"{database.shown} must be filled by this run alone, but batch {known.batch} of "
-                f"query '{mine.query}' came from a copy of its checkpoint; stop one of them, and "
-                f"take the sink back by penstock checkpoint rewind-sink"
+                f"{database.shown} must be filled by this run alone, but "
+                f"{shown_delivery(mine.query, known.batch)} came from a copy of its checkpoint; "
+                f"stop one of them, and take the sink back by penstock checkpoint rewind-sink"
             )
         if result.batch <= known.batch:
             return result.batch == known.batch
@@ -513,10 +596,9 @@ class DatabaseSink(Sink):
 
     def _not_written(self, result: Result) -> str:
         return (
-            f"batch {result.batch} of query '{result.query}' must be written to "
-            f"{self._database.shown}, but {self._database.kind} says: {{told}}; nothing of it was "
-            f"committed unless it was committed whole, and it will be delivered again when the run "
-            f"is started again"
+            f"{result.shown} must be written to {self._database.shown}, but "
+            f"{self._database.kind} says: {{told}}; nothing of it was committed unless it was "
+            f"committed whole, and it will be delivered again when the run is started again"
         )
 
 
@@ -534,17 +616,3 @@ def net_rows(table: pa.Table) -> tuple[pa.Table, pa.Table, I64]:
     more, fewer = net > 0, net < 0
     added = values.take(pa.array(np.repeat(first[more], net[more])))
     return added, values.take(pa.array(first[fewer])), -net[fewer]
-
-
-def distinct_names(fields: Sequence[Field]) -> list[Field]:
-    """Return columns whose names differ also without case: a repeated one gets ``_2``, ``_3``, …"""
-    taken: set[str] = set()
-    result = []
-    for field in fields:
-        chosen, number = field.name, 1
-        while chosen.lower() in taken:
-            number += 1
-            chosen = f"{field.name}_{number}"
-        taken.add(chosen.lower())
-        result.append(Field(chosen, field.type))
-    return result

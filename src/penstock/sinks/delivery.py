@@ -1,11 +1,17 @@
-"""Delivery: the result runs of a committed batch become rows in sinks, in order, once per batch."""
+"""Delivery: the result runs of a committed batch become rows in sinks, in order, once per batch.
+
+The same is done with the turns of the lane, which have outlets and numbers of their own: a query's
+answers come into one sink by two ways, each in its own order, each delivery once.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +19,17 @@ import pyarrow.compute as pc
 
 from penstock.errors import StateError
 from penstock.model import INF, MIN_TIME, TIMESTAMP, Schema, to_numpy
-from penstock.runs.deliveries import Delivered, Held, missing, reject_outlet, rows_of
+from penstock.runs.deliveries import (
+    Delivered,
+    Held,
+    deliveries,
+    is_lane,
+    lane_outlet,
+    missing,
+    partner,
+    reject_outlet,
+    rows_of,
+)
 from penstock.runs.failpoints import passing
 from penstock.runs.files import room_for
 from penstock.runs.manifest import Manifest
@@ -31,16 +47,49 @@ class Outlet:
     sink: Sink
 
 
+class Turn(Protocol):
+    """What a delivery must know of a turn of the lane; `penstock.lane.journal` has them.
+
+    ``results`` are result runs by query, ``told`` is what each outlet has got with this turn.
+    """
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def chain(self) -> str: ...
+    @property
+    def results(self) -> Mapping[str, pa.Table]: ...
+    @property
+    def told(self) -> Mapping[str, Delivered]: ...
+
+
+class Turns(Protocol):
+    """The turns that are kept: a journal.
+
+    ``told`` is what each outlet was given; the rows of turns up to ``settled`` are in batches.
+    """
+
+    @property
+    def settled(self) -> int: ...
+    @property
+    def told(self) -> Mapping[str, Delivered]: ...
+    def turns(self, since: int = 0) -> Iterator[Turn]: ...
+
+
 class Delivery:
     """The sinks of a pipeline, by query; rows set aside have outlets of their own.
 
-    ``find`` gives the folder of a result run: those of older batches may be in the trash.
+    So have answers by the lane (``lanes``, by outlet), which come turn by turn from a thread of
+    their own.  ``find`` gives the folder of a result run: those of older batches may be in the
+    trash.
     """
 
     def __init__(self, find: Callable[[str], str]) -> None:
         self._find = find
         self.outlets: dict[str, Outlet] = {}
         self.rejects: dict[tuple[str, str], Outlet] = {}
+        self.lanes: dict[str, Outlet] = {}
+        self._lane = threading.RLock()
         self._due: dict[str, _Due] = {}
 
     # -- starting --------------------------------------------------------------------------------
@@ -57,42 +106,68 @@ class Delivery:
         Nothing is changed: what is to be delivered again waits for `begin`.
         """
         anew: dict[str, Delivered] = {}
+        manifests = {manifest.batch: manifest for manifest in retained}
         for name in names:
-            sink = self._sink(name)
-            with usable(name):
-                held = sink.held()
             told = book.get(name, Delivered())
-            due = _Due()
-            if held is None:  # it begins with the newest answer, which went with its process
-                if retained and told.last == (retained[-1].batch, retained[-1].lineage):
-                    due = _Due([told.batch], retained)
-            elif told.ended and held.batch < 0:
-                anew[name] = Delivered()
-            else:
-                try:
-                    due = _Due(missing(name, held, told, retained), retained)
-                except StateError:
-                    foreign = held.batch >= told.batch and held.last != told.last
-                    if not allow_change or foreign:
-                        raise
-                    due = self._without(name, held, told, retained)
-                    if told.batch not in due.batches:
-                        anew[name] = Delivered(held.batch, held.lineage)
-            self._due[name] = due
+            kept = deliveries(name, retained)
+            newest = retained and told.last == (retained[-1].batch, retained[-1].lineage)
+            lost = [told.batch] if newest else []  # with its process; it begins with this answer
+            give = partial(self._deliver_again, manifests, name)
+            anew |= self._ask(name, _Given(told, kept, lost, give), allow_change)
         return anew
 
-    def _without(
-        self, name: str, held: Held, told: Delivered, retained: Sequence[Manifest]
-    ) -> _Due:
+    def check_turns(
+        self, names: Iterable[str], journal: Turns, allow_change: bool
+    ) -> dict[str, Delivered]:
+        """Ask the sinks of outlets of the lane how far they are, as `check` does.
+
+        A sink that has turns which the journal does not know is refused, one that is behind gets
+        turns of the journal again.
+        """
+        anew: dict[str, Delivered] = {}
+        turns = {turn.number: turn for turn in journal.turns()}
+        book = journal.told
+        for name in names:
+            told = book.get(name, Delivered())
+            kept = _led_to(
+                told, {n: turn.told[name] for n, turn in turns.items() if name in turn.told}
+            )
+            lost = [number for number in kept if number > journal.settled]
+            give = partial(self._turn_again, turns, name)
+            anew |= self._ask(name, _Given(told, kept, lost, give), allow_change)
+        return anew
+
+    def _ask(self, name: str, given: _Given, allow_change: bool) -> dict[str, Delivered]:
+        """Ask a sink how far it is; return where its outlet stands if that begins anew."""
+        with usable(name):
+            held = self._sink(name).held()
+        told, again, given_up = given.told, given.lost, list[int]()
+        anew: dict[str, Delivered] = {}
+        if held is not None and told.ended and held.batch < 0:
+            again, anew = [], {name: Delivered()}
+        elif held is not None:
+            try:
+                again = missing(name, held, told, given.kept)
+            except StateError:
+                foreign = held.batch >= told.batch and held.last != told.last
+                if not allow_change or foreign:
+                    raise
+                again, given_up = self._without(name, held, given), list(held.lost)
+                if told.batch not in again:
+                    anew = {name: Delivered(held.batch, held.lineage)}
+        self._due[name] = _Due(again, given_up, given.give)
+        return anew
+
+    def _without(self, name: str, held: Held, given: _Given) -> list[int]:
         """Return what an outlet is given that goes on without what is lost: all that is kept."""
-        if name in self.outlets and self.outlets[name].mode == "delta" and held.last != told.last:
+        is_view = name in self.outlets and self.outlets[name].mode == "delta"
+        if is_view and held.last != given.told.last:
             raise StateError(
                 f"{held.shown} must hold its view to go on, and it is lost; drop the table, and "
                 f"write DROP QUERY IF EXISTS {name} before the query, for one run: it begins anew"
             )
-        kept = [m.batch for m in retained if name in rows_of(m) and m.batch > held.batch]
-        again = kept if held.repeatable and not held.unknown else []
-        return _Due(again, retained, list(held.lost))
+        later = [batch for batch in given.kept if batch > held.batch]
+        return later if held.repeatable and not held.unknown else []
 
     def begin(self, names: Iterable[str]) -> None:
         """Make sinks ready that were checked, and deliver what they miss."""
@@ -102,9 +177,14 @@ class Delivery:
                 continue
             with usable(name):
                 self._sink(name).begin(due.batches, due.given_up)
-            for manifest in due.retained:
-                if manifest.batch in due.batches:
-                    self._deliver(manifest, name)
+            for batch in sorted(due.batches):
+                due.give(batch)
+
+    def _deliver_again(self, manifests: Mapping[int, Manifest], name: str, batch: int) -> None:
+        self._deliver(manifests[batch], name)
+
+    def _turn_again(self, turns: Mapping[int, Turn], name: str, number: int) -> None:
+        self._deliver_turn(turns[number], name)
 
     def rewind(self, name: str, book: Mapping[str, Delivered]) -> str:
         """Take a sink back to where the book is; return a sentence that says what was done."""
@@ -113,8 +193,10 @@ class Delivery:
     def forget(self, names: Iterable[str]) -> None:
         """Close outlets that were opened and not begun."""
         for name in names:
-            if self.has(name):
-                self._sink(name).close()
+            with self._lane if is_lane(name) else nullcontext():  # a turn may be on its way
+                if self.has(name):
+                    self._sink(name).close()
+                self.lanes.pop(name, None)
             self._due.pop(name, None)
             self.outlets.pop(name, None)
             for key in [key for key in self.rejects if reject_outlet(*key) == name]:
@@ -122,11 +204,12 @@ class Delivery:
 
     def has(self, name: str) -> bool:
         """Whether an outlet is open."""
-        return name in self.outlets or any(reject_outlet(*key) == name for key in self.rejects)
+        aside = any(reject_outlet(*key) == name for key in self.rejects)
+        return aside or name in self.outlets or name in self.lanes
 
     def _sink(self, name: str) -> Sink:
-        if name in self.outlets:
-            return self.outlets[name].sink
+        if name in self.outlets or name in self.lanes:
+            return (self.outlets.get(name) or self.lanes[name]).sink
         return next(o.sink for key, o in self.rejects.items() if reject_outlet(*key) == name)
 
     # -- a batch ---------------------------------------------------------------------------------
@@ -160,23 +243,80 @@ class Delivery:
                     Result(name, batch, "rows", aside.schema, stamps, table, lineage=lineage),
                 )
 
+    # -- a turn of the lane ----------------------------------------------------------------------
+
+    def deliver_turn(self, turn: Turn, queries: Iterable[str] | None = None) -> None:
+        """Give a turn, which is in the journal, to the sinks of some queries, or of all.
+
+        Turns must come in order, each before the next is put into the journal: so a sink misses
+        one at most.  Queries without an outlet of the lane are passed over.
+        """
+        for query in turn.results if queries is None else queries:
+            self._deliver_turn(turn, lane_outlet(query))
+
+    def _deliver_turn(self, turn: Turn, name: str) -> None:
+        """Give an outlet of the lane what a turn has for it."""
+        with self._lane:
+            outlet = self.lanes.get(name)
+            if outlet is None or name not in turn.told:
+                return
+            table = turn.results[partner(name)]
+            if outlet.sink.count(turn.number, table.num_rows):
+                return
+            shaped = shape(table, outlet.schema, outlet.mode, outlet.timestamps)
+            hand_over(
+                outlet.sink,
+                Result(
+                    name,
+                    turn.number,
+                    outlet.mode,
+                    outlet.schema,
+                    outlet.timestamps,
+                    shaped,
+                    lineage=turn.chain,
+                ),
+            )
+
     def _read(self, described: Mapping[str, Any]) -> pa.Table:
         place = described["place"]
         return read_segment(self._find(place["file"]), place)
 
     def close(self) -> None:
         """Close every sink."""
-        for outlet in [*self.outlets.values(), *self.rejects.values()]:
+        for outlet in [*self.outlets.values(), *self.rejects.values(), *self.lanes.values()]:
             outlet.sink.close()
 
 
 @dataclass(frozen=True)
-class _Due:
-    """What an outlet must be given when it begins: batches of some manifests."""
+class _Given:
+    """What an outlet was given, what of it is kept, and how that is given again, by its number.
 
-    batches: Sequence[int] = ()
-    retained: Sequence[Manifest] = ()
-    given_up: Sequence[int] = ()
+    ``lost`` is what must be given again where all that it got went with its process.
+    """
+
+    told: Delivered
+    kept: Mapping[int, Delivered]
+    lost: list[int]
+    give: Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class _Due:
+    """What an outlet must be given when it begins, and what it goes on without, by numbers."""
+
+    batches: Sequence[int]
+    given_up: Sequence[int]
+    give: Callable[[int], None]
+
+
+def _led_to(told: Delivered, found: Mapping[int, Delivered]) -> dict[int, Delivered]:
+    """Return the deliveries that led to one: others are of an earlier query of that name."""
+    kept: dict[int, Delivered] = {}
+    at = found.get(told.batch)
+    while at is not None:
+        kept[at.batch] = at
+        at = found.get(at.before[0])
+    return kept
 
 
 @contextmanager
@@ -193,11 +333,12 @@ def usable(outlet: str) -> Iterator[None]:
 
 
 def hand_over(sink: Sink, result: Result) -> None:
-    """Give a batch to a sink."""
+    """Give a batch, or a turn, to a sink."""
+    what = "lane-deliver" if result.is_turn else "sink"
     with usable(result.query):
-        passing("sink-before")
+        passing(f"{what}-before")
         sink.publish(result)
-        passing("sink-after")
+        passing(f"{what}-after")
 
 
 def outlet_result(

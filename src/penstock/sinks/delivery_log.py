@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from penstock.errors import StateError
-from penstock.runs.files import sync_folder
+from penstock.runs.files import replace_file, sync_folder
 from penstock.runs.manifest import canonical
 
 
@@ -92,8 +92,11 @@ class DeliveryLog:
 
     def _check_alone(self) -> None:
         """Check that nobody else has added a line: what is more is a line cut short by a crash."""
-        data = self.path.read_bytes()
-        if len(data) < self._end or b"\n" in data[self._end :]:
+        with open(self.path, "rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(min(self._end, size))
+            more = log.read()
+        if size < self._end or b"\n" in more:
             raise StateError(
                 f"the log {self.path} must be written by one run alone, but another one, of a copy "
                 f"of the checkpoint, has written to it; stop one of them, and take the sink back "
@@ -107,15 +110,7 @@ class DeliveryLog:
             chain = _chained(chain, entry)
             lines.append(canonical(asdict(entry) | {"chain": chain}).encode() + b"\n")
         data = b"".join(lines)
-        hidden = self.path.with_name(f".{self.path.name}.tmp")
-        with open(hidden, "wb") as log:
-            log.write(data)
-            log.flush()
-            if self._fsync:
-                os.fsync(log.fileno())
-        os.replace(hidden, self.path)
-        if self._fsync:
-            sync_folder(self.path.parent)
+        replace_file(self.path, data, self._fsync, shared=True)
         self._end, self._chain = len(data), chain
 
 

@@ -5,7 +5,8 @@ renamed: whoever lists the folder sees committed batches only, each once.  A vie
 ``<query>-view.<extension>``, replaced as a whole.  ``_penstock.json`` marks the folder as ours and
 says whose answers it holds; a folder with anything else in it is refused, never added to.
 ``_penstock-<query>.log`` says what each file must hold, so that a file that was lost, cut or
-altered is noticed at the next start.
+altered is noticed at the next start.  A turn of the lane is a file ``<query>~lane-<turn>``, with a
+log of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -27,7 +28,8 @@ import pyarrow as pa
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import parse_type, type_name
-from penstock.runs.deliveries import Delivered, Held
+from penstock.runs.deliveries import Delivered, Held, partner
+from penstock.runs.files import replace_file
 from penstock.runs.manifest import canonical, digest_of
 from penstock.sinks.base import Result, Sink, SinkFormat, SinkRequest, options_of, unique_names
 from penstock.sinks.delivery_log import DeliveryLog, Entry
@@ -80,14 +82,15 @@ class FileSink(Sink):
         self._mode = mode
         self._prefix = f"{file_stem(query)}-"
         self._fsync = request.fsync
-        self._log = DeliveryLog(self._folder / f"_penstock-{file_stem(query)}.log", request.fsync)
+        self._log = DeliveryLog(_log_path(self._folder, query), request.fsync)
         columns = [[field.name, type_name(field.type)] for field in request.schema]
         self._entry: dict[str, Any] = {"mode": mode, "columns": columns, "run": run}
         self._begun = self._overwrites = False
         self._last = -1
         self._again: set[int] = set()
-        known = _checked(definition, self._folder, self._format)["queries"].get(query)
-        if known is not None and _differs(known, self._entry):
+        queries = _checked(definition, self._folder, self._format)["queries"]
+        known = queries.get(query)
+        if self._others(queries):
             if options_of(definition).get("overwrite", "false").lower() != "true":
                 raise ConfigError(
                     f"the folder of sink {definition.name} must be new, or hold answers of the "
@@ -99,6 +102,11 @@ class FileSink(Sink):
         elif known is not None:
             self._entry |= {k: known[k] for k in ("as_of", "batch") if k in known}
             self._entry["run"] = run or known.get("run")
+
+    def _others(self, queries: Mapping[str, Any]) -> list[str]:
+        """Return whose answers are others than ours: of this outlet, or the query's other one."""
+        own = (self._query, partner(self._query))
+        return [name for name in own if name in queries and _differs(queries[name], self._entry)]
 
     # -- what it holds ---------------------------------------------------------------------------
 
@@ -134,13 +142,17 @@ class FileSink(Sink):
     def _begin(self, again: Collection[int] = (), given_up: Collection[int] = ()) -> None:
         with _marker_lock:
             self._folder.mkdir(parents=True, exist_ok=True)
+            marker = _read_marker(self._folder, self._format)
             if self._overwrites:
-                self._remove_files()
+                for query in self._others(marker["queries"]):
+                    self._remove_files(query)
+                    del marker["queries"][query]
                 self._overwrites = False
+            unfinished = re.compile(rf"\.{re.escape(self._prefix)}(\d{{10}}|view)\..*\.tmp")
             for name in os.listdir(self._folder):
-                if name.startswith(f".{self._prefix}") and name.endswith(".tmp"):
+                if unfinished.fullmatch(name):
                     (self._folder / name).unlink(missing_ok=True)
-            self._write_marker(_read_marker(self._folder, self._format))
+            self._write_marker(marker)
         if given_up:
             self._accept(given_up)
         entries = self._log.read()
@@ -206,7 +218,7 @@ class FileSink(Sink):
         path = self._file_of(result.batch)
         if is_view:
             self._log.replace([entry])  # first: a crash leaves a file that does not fit its line
-            self._write(path, data)
+            replace_file(path, data, self._fsync, shared=True)
             self._entry |= {"as_of": shown_time(result), "batch": result.batch}
             with _marker_lock:
                 self._write_marker(_read_marker(self._folder, self._format))
@@ -216,7 +228,7 @@ class FileSink(Sink):
             else:
                 others = [e for e in self._log.read() if e.batch != entry.batch]
                 self._log.replace(sorted([*others, entry], key=lambda e: e.batch))
-            self._write(path, data)
+            replace_file(path, data, self._fsync, shared=True)
         self._last = max(self._last, result.batch)
         self._again.discard(result.batch)
 
@@ -224,39 +236,28 @@ class FileSink(Sink):
         part = "view" if self._mode == "view" else f"{batch:010d}"
         return self._folder / f"{self._prefix}{part}.{self._format}"
 
-    def _remove_files(self) -> None:
-        for path, query, _ in self._files():
-            if query == self._query:
+    def _remove_files(self, query: str) -> None:
+        for path, found, _ in self._files():
+            if found == query:
                 path.unlink()
-        self._log.path.unlink(missing_ok=True)
+        _log_path(self._folder, query).unlink(missing_ok=True)
 
     def _write_marker(self, marker: dict[str, Any]) -> None:
         marker["queries"][self._query] = self._entry
         marker.pop("digest", None)
         marker["digest"] = digest_of(canonical(marker))
         text = json.dumps(marker, indent=2, ensure_ascii=False)
-        self._write(self._folder / MARKER, text.encode())
-
-    def _write(self, path: Path, data: bytes) -> None:
-        hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        with open(hidden, "wb") as file:
-            file.write(data)
-            file.flush()
-            if self._fsync:
-                os.fsync(file.fileno())
-        os.replace(hidden, path)
-        if self._fsync:
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        replace_file(self._folder / MARKER, text.encode(), self._fsync, shared=True)
 
 
 def file_stem(query: str) -> str:
     """Return a query's name as the beginning of a file's: no folder, and not hidden."""
     stem = quote(query, safe=" ")
     return f"%2E{stem[1:]}" if stem.startswith(".") else stem
+
+
+def _log_path(folder: Path, query: str) -> Path:
+    return folder / f"_penstock-{file_stem(query)}.log"
 
 
 def _wrong(path: Path, entry: Entry, whole: bool) -> str | None:
@@ -382,7 +383,7 @@ def read_committed(folder: str | Path) -> Iterator[dict[str, Any]]:
 
 def _check_files(folder: Path, query: str, format: str) -> None:
     """Compare the files of a query with their log; one that is being written is waited for."""
-    log = DeliveryLog(folder / f"_penstock-{file_stem(query)}.log", fsync=False)
+    log = DeliveryLog(_log_path(folder, query), fsync=False)
     is_view = (folder / f"{file_stem(query)}-view.{format}").exists()
     for _ in range(_PATIENCE):
         wrong = None

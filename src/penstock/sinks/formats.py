@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.catalog import SinkDef, has_references, opened
+from penstock.catalog import SinkDef, has_references, opened, packaged_format
 from penstock.errors import ConfigError, suggest
-from penstock.extensions import SINKS, extension
+from penstock.extensions import SINKS
 from penstock.sinks.base import CHANGES, Sink, SinkFormat, SinkRequest, options_of
 from penstock.sinks.blackhole import BlackholeFormat
 from penstock.sinks.callback import CallbackFormat
@@ -43,18 +43,8 @@ def sink_format(name: str) -> SinkFormat:
     kind = name.lower()
     if kind in SINK_FORMATS:
         return SINK_FORMATS[kind]
-    try:
-        found = extension(SINKS, kind)
-    except Exception as error:
-        raise ConfigError(
-            f"the package that brings the sink format {kind} must be one that can be imported, "
-            f"but: {type(error).__name__}: {error}"
-        ) from error
-    if found is not None and not isinstance(found, SinkFormat):
-        raise ConfigError(
-            f"the entry point {kind} of {SINKS} must name a SinkFormat, got {type(found).__name__}"
-        )
-    return _SPARK if found is None else found
+    found: SinkFormat | None = packaged_format(SINKS, "sink", kind, SinkFormat)
+    return found or _SPARK
 
 
 def check_sink(definition: SinkDef) -> None:

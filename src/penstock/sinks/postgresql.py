@@ -28,11 +28,9 @@ from penstock.sinks.base import Sink, SinkFormat, SinkRequest
 from penstock.sinks.database import (
     DELIVERIES,
     NOTES,
-    REMEMBERED,
     Database,
     DatabaseSink,
     Line,
-    Note,
     TableColumn,
 )
 from penstock.sinks.text import iso_text
@@ -108,13 +106,13 @@ class PostgresqlDatabase(Database):
         self._url = url
         self._login = dict(login or {})
         self._schema = schema
-        self._name = table
+        self.table = table
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._columns: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
-        place = self._name if self._schema is None else f"{self._schema}.{self._name}"
+        place = self.table if self._schema is None else f"{self._schema}.{self.table}"
         where = "a secret url" if isinstance(self._url, Secret) else without_passwords(self._url)
         return f"the table '{place}' of {where}"
 
@@ -145,7 +143,7 @@ class PostgresqlDatabase(Database):
         found = self._row(
             "SELECT coalesce((SELECT relnamespace::regnamespace::text FROM pg_class WHERE "
             "oid = to_regclass(%s)), quote_ident(current_schema()))",
-            (sql.Identifier(self._name).as_string(self._open),),
+            (sql.Identifier(self.table).as_string(self._open),),
         )
         if found is None or found[0] is None:
             raise ConfigError(
@@ -175,13 +173,16 @@ class PostgresqlDatabase(Database):
             raise psycopg.InterfaceError("the connection is closed")
         return self._connection
 
-    def _run(
+    def run(
         self, statement: str, values: Sequence[Any] = (), **names: sql.Composable
     ) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Execute a statement in which ``{table}``, ``{notes}`` and ``names`` stand for names."""
-        own = {"notes": self._qualified(NOTES), "lines": self._qualified(DELIVERIES)}
-        parts = {"table": self._qualified(self._name), **own, **names}
-        text = sql.SQL(statement).format(**parts)
+        own = {
+            "table": self._qualified(self.table),
+            "notes": self._qualified(NOTES),
+            "lines": self._qualified(DELIVERIES),
+            "locking": sql.SQL(" FOR UPDATE"),
+        }
+        text = sql.SQL(statement).format(**own, **names)
         return self._open.execute(text, values or None)
 
     def _row(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
@@ -197,7 +198,7 @@ class PostgresqlDatabase(Database):
     # -- tables ----------------------------------------------------------------------------------
 
     def columns(self) -> list[TableColumn] | None:
-        place = self._qualified(self._name).as_string(self._open)
+        place = self._qualified(self.table).as_string(self._open)
         kind = self._row("SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)", (place,))
         if kind is None:
             return None
@@ -216,33 +217,12 @@ class PostgresqlDatabase(Database):
 
     def make_notes(self) -> None:
         # two sinks that make their tables at once would fail: one waits for the other
-        self._run("SELECT pg_advisory_xact_lock(hashtext('penstock'))")
-        self._run(
-            "CREATE TABLE IF NOT EXISTS {notes} (table_name text NOT NULL, query text NOT NULL, "
-            "run text NOT NULL, changes text NOT NULL, batch bigint NOT NULL, as_of bigint, "
-            "lineage text NOT NULL DEFAULT '', rows bigint NOT NULL DEFAULT 0, "
-            "PRIMARY KEY (table_name, query))"
-        )
-        if not self._has_lineage():
-            self._run(
-                "ALTER TABLE {notes} ADD COLUMN lineage text NOT NULL DEFAULT '', "
-                "ADD COLUMN rows bigint NOT NULL DEFAULT 0"
-            )
-        self._run(
-            "CREATE TABLE IF NOT EXISTS {lines} (table_name text NOT NULL, query text NOT NULL, "
-            "batch bigint NOT NULL, lineage text NOT NULL, rows bigint NOT NULL, "
-            "first bigint NOT NULL, last bigint NOT NULL, PRIMARY KEY (table_name, query, batch))"
-        )
+        self.run("SELECT pg_advisory_xact_lock(hashtext('penstock'))")
+        super().make_notes()
 
-    def _has_lineage(self) -> bool | None:
-        """Whether the notes say of which lineage a batch is; None if there are no notes."""
+    def has_notes(self) -> bool:
         place = self._qualified(NOTES).as_string(self._open)
-        found = self._row(
-            "SELECT bool_or(attname = 'lineage') FROM pg_attribute WHERE "
-            "attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-            (place,),
-        )
-        return None if found is None else found[0]
+        return self._row("SELECT to_regclass(%s)::text", (place,)) != (None,)
 
     def create(self, columns: Sequence[Field]) -> None:
         for column in columns:
@@ -255,7 +235,7 @@ class PostgresqlDatabase(Database):
             sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(self.types[c.type]))
             for c in columns
         )
-        self._run("CREATE TABLE {table} ({declared})", declared=declared)
+        self.run("CREATE TABLE {table} ({declared})", declared=declared)
 
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
         return column.type in _FITTING[self.types[type]]
@@ -263,55 +243,13 @@ class PostgresqlDatabase(Database):
     def make_ready(self, columns: Sequence[str], indexed: bool) -> None:
         self._columns = tuple(columns)
         if indexed:
-            digest = sha256(repr((self._schema, self._name, columns)).encode()).hexdigest()
-            self._run(
+            digest = sha256(repr((self._schema, self.table, columns)).encode()).hexdigest()
+            self.run(
                 "CREATE INDEX IF NOT EXISTS {index} ON {table} "
                 "(hash_record_extended(ROW({columns}), 0))",
                 index=sql.Identifier(f"penstock_{digest[:16]}"),
                 columns=self._listed(),
             )
-
-    # -- notes -----------------------------------------------------------------------------------
-
-    def notes(self) -> list[Note]:
-        knows = self._has_lineage()
-        if knows is None:
-            return []
-        columns = [sql.Identifier(name) for name in ("query", "run", "changes", "batch", "as_of")]
-        if knows:
-            columns += [sql.Identifier("lineage"), sql.Identifier("rows")]
-        found = self._run(
-            "SELECT {columns} FROM {notes} WHERE table_name = %s FOR UPDATE",
-            (self._name,),
-            columns=sql.SQL(", ").join(columns),
-        )
-        return [Note(*row) for row in found.fetchall()]
-
-    def write_note(self, note: Note) -> None:
-        self._run(
-            "INSERT INTO {notes} AS n (table_name, query, run, changes, batch, as_of, lineage, "
-            "rows) VALUES (%s, %s, %s, %s, %s, %s, %s, %s) "
-            "ON CONFLICT (table_name, query) DO UPDATE SET run = excluded.run, "
-            "changes = excluded.changes, batch = excluded.batch, as_of = excluded.as_of, "
-            "lineage = excluded.lineage, rows = excluded.rows",
-            (
-                self._name,
-                note.query,
-                note.run,
-                note.mode,
-                note.batch,
-                note.as_of,
-                note.lineage,
-                note.rows,
-            ),
-        )
-
-    def forget(self, query: str) -> None:
-        for statement in (
-            "DELETE FROM {notes} WHERE table_name = %s AND query = %s",
-            "DELETE FROM {lines} WHERE table_name = %s AND query = %s",
-        ):
-            self._run(statement, (self._name, query))
 
     def mark(self) -> int:
         """Return the number of the transaction, which PostgreSQL keeps with each row."""
@@ -319,53 +257,17 @@ class PostgresqlDatabase(Database):
         assert found is not None
         return int(found[0])
 
-    def write_line(self, query: str, line: Line) -> None:
-        self._run(
-            "INSERT INTO {lines} VALUES (%s, %s, %s, %s, %s, %s, %s) "
-            "ON CONFLICT (table_name, query, batch) DO UPDATE SET lineage = excluded.lineage, "
-            "rows = excluded.rows, first = excluded.first, last = excluded.last",
-            (self._name, query, line.batch, line.lineage, line.rows, line.first, line.last),
-        )
-        if line.batch % 1000 == 0:
-            self._run(
-                "DELETE FROM {lines} WHERE table_name = %s AND query = %s AND batch < %s",
-                (self._name, query, line.batch - REMEMBERED),
-            )
-
-    def lines(self, query: str, batch: int) -> list[Line]:
-        found = self._run(
-            "SELECT batch, lineage, rows, first, last FROM {lines} WHERE table_name = %s "
-            "AND query = %s AND batch >= %s ORDER BY batch",
-            (self._name, query, batch),
-        )
-        return [Line(*row) for row in found.fetchall()]
-
-    def take_back(self, query: str, line: Line) -> int:
-        gone = self._run(
+    def remove_delivery(self, line: Line) -> int:
+        return self.run(
             "DELETE FROM {table} WHERE xmin::text::bigint = %s", (line.last % 2**32,)
         ).rowcount
-        self._run(
-            "DELETE FROM {lines} WHERE table_name = %s AND query = %s AND batch = %s",
-            (self._name, query, line.batch),
-        )
-        return gone
-
-    # -- rows ------------------------------------------------------------------------------------
-
-    def count(self) -> int:
-        found = self._run("SELECT count(*) FROM {table}").fetchone()
-        assert found is not None
-        return int(found[0])
-
-    def clear(self) -> None:
-        self._run("DELETE FROM {table}")  # TRUNCATE would empty the table under its readers
 
     def add(self, rows: pa.Table) -> None:
         self._copy("COPY {table} ({columns}) FROM STDIN (FORMAT csv)", rows, self._listed())
 
     def remove(self, rows: pa.Table, copies: I64) -> int:
         place, number = sql.Identifier("pg_temp", "penstock_gone"), self._free_name("copies")
-        self._run(
+        self.run(
             "CREATE TEMPORARY TABLE IF NOT EXISTS penstock_gone ON COMMIT DELETE ROWS AS "
             "SELECT {columns}, 0::bigint AS {number} FROM {table} WITH NO DATA",
             columns=self._listed(),
@@ -380,7 +282,7 @@ class PostgresqlDatabase(Database):
             sql.SQL(", ").join([self._listed(), sql.Identifier(number)]),
             gone=place,
         )
-        return self._run(
+        return self.run(
             self._removal(),
             gone=place,
             number=sql.Identifier("g", number),
@@ -405,7 +307,7 @@ class PostgresqlDatabase(Database):
     def _copy(
         self, statement: str, rows: pa.Table, columns: sql.Composed, **names: sql.Composable
     ) -> None:
-        parts = {"table": self._qualified(self._name), "columns": columns, **names}
+        parts = {"table": self._qualified(self.table), "columns": columns, **names}
         text = sql.SQL(statement).format(**parts)
         with self._open.cursor() as cursor, cursor.copy(text) as copy:
             for first in range(0, rows.num_rows, _CHUNK):

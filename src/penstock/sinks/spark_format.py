@@ -9,7 +9,15 @@ import pyarrow as pa
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError, first_sentence
 from penstock.runs.deliveries import Held
-from penstock.sinks.base import Result, Sink, SinkFormat, SinkRequest, options_of, unique_names
+from penstock.sinks.base import (
+    Result,
+    SharedLock,
+    Sink,
+    SinkFormat,
+    SinkRequest,
+    options_of,
+    unique_names,
+)
 from penstock.sinks.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -33,9 +41,9 @@ class SparkFormat(SinkFormat):
 class SparkSink(Sink):
     """Writes batches with ``DataFrame.write``; views replace what was written before.
 
-    Rows get a column ``_batch``.  Spark's batch writers are not transactional, so a crash in the
-    middle of a write can leave rows of a batch that is then written again: readers that must not
-    see them twice keep one copy of each batch.
+    Rows get a column ``_batch``, which is negative for turns of the lane.  Spark's batch writers
+    are not transactional, so a crash in the middle of a write can leave rows of a batch that is
+    then written again: readers that must not see them twice keep one copy of each batch.
     """
 
     def __init__(self, definition: SinkDef, spark: SparkSession, ledger: Ledger) -> None:
@@ -44,6 +52,7 @@ class SparkSink(Sink):
         self._options = {k: v for k, v in options_of(definition).items() if k != "changes"}
         self._spark = spark
         self._ledger = ledger
+        self._lock = SharedLock.of("spark", definition.name.lower())
 
     def held(self) -> Held | None:
         """Return what the ledger says."""
@@ -58,11 +67,12 @@ class SparkSink(Sink):
             try:
                 frame = self._spark.createDataFrame(_for_spark(result))
                 writer = frame.write.format(self._format).options(**self._options)
-                writer.mode("overwrite" if is_view else "append").save()
+                with self._lock:  # two writers of one folder would take away each other's files
+                    writer.mode("overwrite" if is_view else "append").save()
             except Exception as error:
                 raise DataError(
-                    f"batch {result.batch} of query '{result.query}' must be written by Spark as "
-                    f"format '{self._format}' (sink {self._name}), but: {first_sentence(error)}"
+                    f"{result.shown} must be written by Spark as format '{self._format}' (sink "
+                    f"{self._name}), but: {first_sentence(error)}"
                 ) from None  # Spark's own text is long, and may tell secrets
         self._ledger.add(result.batch, result.lineage)
 
@@ -70,7 +80,7 @@ class SparkSink(Sink):
 def _for_spark(result: Result) -> pa.Table:
     """Return the rows with their batch number and with timestamps that Spark takes as UTC."""
     table = unique_names(result.table)
-    batch = pa.array([result.batch] * table.num_rows, pa.int64())
+    batch = pa.array([result.number] * table.num_rows, pa.int64())
     table = table.append_column("_batch", batch)
     fields = [
         pa.field(f.name, pa.timestamp("us", "UTC")) if pa.types.is_timestamp(f.type) else f

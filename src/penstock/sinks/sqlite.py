@@ -19,15 +19,13 @@ from penstock.catalog import SinkDef
 from penstock.errors import ConfigError
 from penstock.expr import types
 from penstock.model import I64, TIMESTAMP, Field, one_array
-from penstock.sinks.base import Sink, SinkFormat, SinkRequest, options_of
+from penstock.sinks.base import SharedLock, Sink, SinkFormat, SinkRequest, options_of
 from penstock.sinks.database import (
     DELIVERIES,
     NOTES,
-    REMEMBERED,
     Database,
     DatabaseSink,
     Line,
-    Note,
     TableColumn,
 )
 from penstock.sinks.text import iso_text
@@ -82,16 +80,17 @@ class SqliteDatabase(Database):
 
     def __init__(self, path: Path, table: str, fsync: bool = True) -> None:
         self._path = self.place = path
-        self._table = table
+        self.table = table
         self._fsync = fsync
         self._connection: sqlite3.Connection | None = None
         self._columns: tuple[str, ...] = ()
         self._row = "rowid"
+        self._lock = SharedLock.of("sqlite", str(path))
         self._is_new = False
 
     @property
     def shown(self) -> str:
-        return f"the table '{self._table}' of '{self._path}'"
+        return f"the table '{self.table}' of '{self._path}'"
 
     # -- the connection --------------------------------------------------------------------------
 
@@ -106,12 +105,12 @@ class SqliteDatabase(Database):
         self._connection = sqlite3.connect(
             self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
         )
-        self._execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        self._execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'OFF'}")
+        self.run(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        self.run(f"PRAGMA synchronous = {'FULL' if self._fsync else 'OFF'}")
 
     def make_place(self) -> None:
         if self._is_new:
-            self._execute("PRAGMA journal_mode = WAL")
+            self.run("PRAGMA journal_mode = WAL")
             self._is_new = False
 
     def disconnect(self) -> None:
@@ -123,65 +122,58 @@ class SqliteDatabase(Database):
         return False
 
     def transaction(self) -> AbstractContextManager[None]:
-        return self._within("BEGIN IMMEDIATE")
+        return self._alone()
 
     def looking(self) -> AbstractContextManager[None]:
         return self._within("BEGIN")  # beginning to write would make a file of nothing
 
     @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for other writers of this process, which SQLite would only look for now and then."""
+        with self._lock, self._within("BEGIN IMMEDIATE"):
+            yield
+
+    @contextmanager
     def _within(self, begin: str) -> Iterator[None]:
-        self._execute(begin)
+        self.run(begin)
         try:
             yield
         except BaseException:
             if self._open.in_transaction:
-                self._execute("ROLLBACK")
+                self.run("ROLLBACK")
             raise
-        self._execute("COMMIT")
+        self.run("COMMIT")
 
     @property
     def _open(self) -> sqlite3.Connection:
         assert self._connection is not None
         return self._connection
 
-    def _execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        return self._open.execute(statement, values)
+    def run(self, statement: str, values: Sequence[Any] = (), **names: str) -> sqlite3.Cursor:
+        return self._open.execute(self._named(statement, **names), values)
+
+    def _named(self, statement: str, **names: str) -> str:
+        """Return a statement as SQLite reads it, with its names in their places."""
+        own = {"notes": NOTES, "lines": DELIVERIES, "locking": "", "row": self._row}
+        marked = statement.replace("%s", "?")
+        return marked.format(table=quoted(self.table), **own, **names)
 
     # -- tables ----------------------------------------------------------------------------------
 
     def columns(self) -> list[TableColumn] | None:
-        found = self._execute(
-            'SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_xinfo(?)',
-            (self._table,),
+        found = self.run(
+            'SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_xinfo(%s)',
+            (self.table,),
         ).fetchall()
         return [TableColumn(*column) for column in found] or None
 
-    def make_notes(self) -> None:
-        self._execute(
-            f"CREATE TABLE IF NOT EXISTS {NOTES} (table_name TEXT NOT NULL, query TEXT NOT NULL, "
-            "run TEXT NOT NULL, changes TEXT NOT NULL, batch INTEGER NOT NULL, as_of INTEGER, "
-            "lineage TEXT NOT NULL DEFAULT '', rows INTEGER NOT NULL DEFAULT 0, "
-            "PRIMARY KEY (table_name, query))"
-        )
-        names = self._noted()
-        for name, kind in (("lineage", "TEXT NOT NULL DEFAULT ''"), ("rows", "INTEGER DEFAULT 0")):
-            if name not in names:
-                self._execute(f"ALTER TABLE {NOTES} ADD COLUMN {name} {kind}")
-        self._execute(
-            f"CREATE TABLE IF NOT EXISTS {DELIVERIES} (table_name TEXT NOT NULL, "
-            "query TEXT NOT NULL, batch INTEGER NOT NULL, lineage TEXT NOT NULL, "
-            "rows INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, "
-            "PRIMARY KEY (table_name, query, batch))"
-        )
-
-    def _noted(self) -> set[str]:
-        """Return the columns of the table of notes."""
-        found = self._execute("SELECT name FROM pragma_table_info(?)", (NOTES,))
-        return {name for (name,) in found.fetchall()}
+    def has_notes(self) -> bool:
+        found = self.run("SELECT name FROM pragma_table_info(%s)", (NOTES,))
+        return found.fetchone() is not None
 
     def create(self, columns: Sequence[Field]) -> None:
         declared = ", ".join(f"{quoted(c.name)} {self.types[c.type]}" for c in columns)
-        self._execute(f"CREATE TABLE {quoted(self._table)} ({declared})")
+        self.run("CREATE TABLE {table} ({declared})", declared=declared)
 
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
         has = affinity(column.type)
@@ -193,14 +185,16 @@ class SqliteDatabase(Database):
         self._columns = tuple(columns)
         if not indexed:
             return
-        table, row = quoted(self._table), self._row_name()
-        self._execute(f"SELECT {row} FROM {table} LIMIT 0")  # noqa: S608
-        index = quoted(f"penstock_{self._table}")
-        listed = ", ".join(map(quoted, columns))
-        self._execute(f"CREATE INDEX IF NOT EXISTS {index} ON {table} ({listed})")
+        self._row_name()
+        self.run("SELECT {row} FROM {table} LIMIT 0")
+        self.run(
+            "CREATE INDEX IF NOT EXISTS {index} ON {table} ({listed})",
+            index=quoted(f"penstock_{self.table}"),
+            listed=", ".join(map(quoted, columns)),
+        )
 
-    def _row_name(self) -> str:
-        """Return the name under which SQLite gives the number of a row."""
+    def _row_name(self) -> None:
+        """Find the name under which SQLite gives the number of a row."""
         taken = {column.name.lower() for column in self.columns() or ()}
         free = [name for name in ("rowid", "_rowid_", "oid") if name not in taken]
         if not free:
@@ -209,100 +203,30 @@ class SqliteDatabase(Database):
                 f"rename one"
             )
         self._row = free[0]
-        return self._row
-
-    # -- notes -----------------------------------------------------------------------------------
-
-    def notes(self) -> list[Note]:
-        names = self._noted()
-        if not names:
-            return []
-        more = ", lineage, rows" if "lineage" in names else ""
-        found = self._execute(
-            f"SELECT query, run, changes, batch, as_of{more} FROM {NOTES} WHERE table_name = ?",  # noqa: S608
-            (self._table,),
-        )
-        return [Note(*row) for row in found.fetchall()]
-
-    def write_note(self, note: Note) -> None:
-        self._execute(
-            f"INSERT OR REPLACE INTO {NOTES} (table_name, query, run, changes, batch, as_of, "  # noqa: S608
-            "lineage, rows) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                self._table,
-                note.query,
-                note.run,
-                note.mode,
-                note.batch,
-                note.as_of,
-                note.lineage,
-                note.rows,
-            ),
-        )
-
-    def forget(self, query: str) -> None:
-        for notes in (NOTES, DELIVERIES):
-            self._execute(
-                f"DELETE FROM {notes} WHERE table_name = ? AND query = ?",  # noqa: S608
-                (self._table, query),
-            )
 
     def mark(self) -> int:
         try:
-            row = self._execute(f"SELECT max({self._row_name()}) FROM {quoted(self._table)}")  # noqa: S608
+            self._row_name()
+            row = self.run("SELECT max({row}) FROM {table}")
         except (sqlite3.OperationalError, ConfigError):
             return -1  # a table without numbers of rows
         return int(row.fetchone()[0] or 0)
 
-    def write_line(self, query: str, line: Line) -> None:
-        self._execute(
-            f"INSERT OR REPLACE INTO {DELIVERIES} VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-            (self._table, query, line.batch, line.lineage, line.rows, line.first, line.last),
-        )
-        if line.batch % 1000 == 0:
-            self._execute(
-                f"DELETE FROM {DELIVERIES} WHERE table_name = ? AND query = ? AND batch < ?",  # noqa: S608
-                (self._table, query, line.batch - REMEMBERED),
-            )
-
-    def lines(self, query: str, batch: int) -> list[Line]:
-        found = self._execute(
-            f"SELECT batch, lineage, rows, first, last FROM {DELIVERIES} WHERE table_name = ? "  # noqa: S608
-            "AND query = ? AND batch >= ? ORDER BY batch",
-            (self._table, query, batch),
-        )
-        return [Line(*row) for row in found.fetchall()]
-
-    def take_back(self, query: str, line: Line) -> int:
+    def remove_delivery(self, line: Line) -> int:
         if min(line.first, line.last) < 0:
             return -1
-        cursor = self._execute(
-            f"DELETE FROM {quoted(self._table)} WHERE {self._row_name()} > ? "  # noqa: S608
-            f"AND {self._row} <= ?",
-            (line.first, line.last),
-        )
-        self._execute(
-            f"DELETE FROM {DELIVERIES} WHERE table_name = ? AND query = ? AND batch = ?",  # noqa: S608
-            (self._table, query, line.batch),
-        )
-        return cursor.rowcount
-
-    # -- rows ------------------------------------------------------------------------------------
-
-    def count(self) -> int:
-        found = self._execute(f"SELECT count(*) FROM {quoted(self._table)}")  # noqa: S608
-        return int(found.fetchone()[0])
-
-    def clear(self) -> None:
-        self._execute(f"DELETE FROM {quoted(self._table)}")  # noqa: S608
+        self._row_name()
+        return self.run(
+            "DELETE FROM {table} WHERE {row} > %s AND {row} <= %s", (line.first, line.last)
+        ).rowcount
 
     def add(self, rows: pa.Table) -> None:
-        listed = ", ".join(map(quoted, self._columns))
-        marks = ", ".join("?" * len(self._columns))
-        self._open.executemany(
-            f"INSERT INTO {quoted(self._table)} ({listed}) VALUES ({marks})",  # noqa: S608
-            zip(*values_of(rows), strict=True),
+        statement = self._named(
+            "INSERT INTO {table} ({listed}) VALUES ({marks})",
+            listed=", ".join(map(quoted, self._columns)),
+            marks=", ".join("?" * len(self._columns)),
         )
+        self._open.executemany(statement, zip(*values_of(rows), strict=True))
 
     def remove(self, rows: pa.Table, copies: I64) -> int:
         cursor = self._open.executemany(
@@ -312,11 +236,9 @@ class SqliteDatabase(Database):
 
     def removal(self) -> str:
         """Return the statement that deletes some copies of a row, found by the index."""
-        table, row = quoted(self._table), self._row
-        same = " AND ".join(f"{quoted(name)} IS ?" for name in self._columns)
-        return (
-            f"DELETE FROM {table} WHERE {row} IN "  # noqa: S608
-            f"(SELECT {row} FROM {table} WHERE {same} LIMIT ?)"
+        return self._named(
+            "DELETE FROM {table} WHERE {row} IN (SELECT {row} FROM {table} WHERE {same} LIMIT %s)",
+            same=" AND ".join(f"{quoted(name)} IS ?" for name in self._columns),
         )
 
 

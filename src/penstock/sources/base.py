@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -57,6 +57,14 @@ class StreamReader(Protocol[P]):
 
     def slices(self, first: P, last: P) -> list[Descriptor]:
         """Return what lies between two positions."""
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A reader that lets rows out by a clock."""
+
+    def follow_since(self, position: Any, time: float) -> None:
+        """Let the clock go as if another reader had been at a position at a monotonic time."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +156,14 @@ class SourceFormat:
     ) -> StreamReader[Any]:
         """Return what plans the batches of a stream."""
         raise InternalError(f"the format {definition.format} must be read by Spark")
+
+    def why_no_tap(self, definition: StreamDef) -> str:
+        """Say why its rows are not found before a batch has them; empty: a reader finds them.
+
+        The lane answers important rows of such streams as they come; the positions of their rows
+        count all rows of the stream.
+        """
+        return f"Spark reads the format {definition.format} batch by batch"
 
     def spark_reading(self, definition: StreamDef, config: Settings) -> SparkReading:
         """Return how Spark reads a stream whose batches Penstock does not plan."""

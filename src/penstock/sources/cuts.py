@@ -17,20 +17,17 @@ from penstock.catalog import StreamDef
 from penstock.errors import PenstockError
 from penstock.model import I64, MIN_TIME, to_numpy
 from penstock.sources.readers import TYPED, Slice, read_file
-from penstock.sources.readers.base import open_input, wanted_columns
+from penstock.sources.readers.base import Asked, open_input, wanted_columns
 from penstock.sources.readers.columnar import damage_told, sound_metadata
 from penstock.sources.readers.delimited import csv_dialect, text_dialect
 from penstock.sources.readers.lines import advance as advance_lines
-from penstock.sources.readers.lines import check_text
+from penstock.sources.readers.lines import check_text, count_lines
 
 LOOK_AHEAD = 65_536
 """Rows whose times are read at once when a stream is paced by event time."""
 
 _FEW = 64
 """Rows that are looked at to find the time at which a file stands."""
-
-_NEWLINE = 10
-_CHUNK = 1 << 22
 
 
 class Cuts:
@@ -50,14 +47,14 @@ class Cuts:
         """Return where the rows of a file start and end; its head is checked the first time."""
         if path not in self._bounds:
             kind = self.kind(path)
-            wanted = wanted_columns(self.definition, None)
             with open_input(path) as source:
+                asked = Asked(self.definition, source, path, wanted_columns(self.definition, None))
                 if kind == "csv":
-                    bounds = csv_dialect(self.definition, source, path, wanted)[1], source.size()
+                    bounds = csv_dialect(asked)[1], source.size()
                 elif kind == "text":
-                    bounds = text_dialect(self.definition, source, path, wanted)[1], source.size()
+                    bounds = text_dialect(asked)[1], source.size()
                 elif kind == "json":
-                    check_text(self.definition, source, path)
+                    check_text(asked)
                     bounds = 0, source.size()
                 else:
                     bounds = 0, self._parquet_rows(source, path)
@@ -212,16 +209,8 @@ class Cuts:
         """Return how many rows lie between two places."""
         if self.kind(path) == "parquet":
             return last - first
-        count, ending = 0, _NEWLINE
         with open_input(path) as source:
-            source.seek(first)
-            while first < last:
-                data = np.frombuffer(source.read_buffer(min(last - first, _CHUNK)), np.uint8)
-                if not len(data):
-                    break
-                count += int(np.count_nonzero(data == _NEWLINE))
-                first, ending = first + len(data), int(data[-1])
-        return count + (ending != _NEWLINE)
+            return count_lines(source, first, last)
 
     def forget(self, path: str) -> None:
         """Forget what was read ahead of a file that is done."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,36 +24,17 @@ from penstock.catalog import StreamDef
 from penstock.errors import DataError, StateError
 from penstock.model import MIN_TIME
 from penstock.sources.cuts import Cuts
-from penstock.sources.offsets import START, Place, bad_position
-from penstock.sources.orders import NAME, TIME, order_of
-from penstock.sources.readers.base import COMPRESSED, Descriptor
-from penstock.sources.side_by_side import Places
+from penstock.sources.offsets import bad_position
+from penstock.sources.readers.base import COMPRESSED
+from penstock.sources.side_by_side import NAME, TIME, Places, order_of
 from penstock.sources.signatures import LIST, FileList, Signature, check_unchanged
 
-__all__ = ["LIST", "FolderFiles", "FolderPosition"]
+__all__ = ["LIST", "FolderFiles"]
 
 _PARQUET = (".parquet", ".pq")
 
 _ENDINGS = (b"PAR1", b"PARE")
 """The last bytes of a Parquet file that is whole."""
-
-
-@dataclass(frozen=True)
-class FolderPosition(Place):
-    """So many files are done, and the next up to a place; ``ordinal`` numbers the next row.
-
-    ``listed`` is the digest of the list up to and with the file that is being read.
-    """
-
-    file: int = 0
-    at: int = 0
-    ordinal: int = 0
-    listed: str = START
-
-    @property
-    def begun(self) -> int:
-        """How many files have been read, wholly or in part."""
-        return self.file + (self.at > 0)
 
 
 class FolderFiles:
@@ -144,70 +124,6 @@ class FolderFiles:
     def _is_whole(self, path: Path) -> bool:
         return self._kind != "parquet" or _is_whole(path)
 
-    # -- one file after the other ------------------------------------------------------------------
-
-    def advance(
-        self, position: FolderPosition, rows: int, files: int, size: int
-    ) -> tuple[FolderPosition, list[Descriptor]]:
-        """Return where a batch ends that takes so many rows, files and bytes, and its slices.
-
-        It takes at least one row where there is one.
-        """
-        self.check(position)
-        slices: list[Descriptor] = []
-        while position.file < len(self.paths) and min(rows, size) > 0 and len(slices) < files:
-            path = self.paths[position.file]
-            first, last = self._bounds(position)
-            at = max(first, position.at)
-            if at < last:
-                end, taken, spent = self.cuts.within(path, at, rows, size)
-                slices.append(Descriptor(self.stream, path, at, end, position.ordinal))
-                rows -= taken
-                size -= spent
-                position = replace(position, at=end, ordinal=position.ordinal + taken)
-                if end < last:
-                    break
-            position = replace(position, file=position.file + 1, at=0)
-        if position.file == len(self.paths) and not slices:
-            self.refuse_unfinished()
-        return replace(position, listed=self.digest(position.begun)), slices
-
-    def between(self, first: FolderPosition, last: FolderPosition) -> list[Descriptor]:
-        """Return the slices between two positions that were reached before."""
-        self.check(first)
-        self.check(last)
-        if (last.file, last.at, last.ordinal) < (first.file, first.at, first.ordinal):
-            raise bad_position(self.stream, f"it goes from {first} back to {last}")
-        slices: list[Descriptor] = []
-        position = first
-        for file in range(first.file, min(last.file + 1, len(self.paths))):
-            position = replace(position, file=file, at=first.at if file == first.file else 0)
-            if file == last.file and last.at == position.at:
-                break
-            path = self.paths[file]
-            begin, end = self._bounds(position)
-            at, to = max(begin, position.at), end if file < last.file else last.at
-            if not at <= to or not self.cuts.is_row(path, to):
-                raise bad_position(self.stream, f"no row begins at {to} of '{path}'")
-            if at < to:
-                slices.append(Descriptor(self.stream, path, at, to, position.ordinal))
-                rows = self.cuts.rows_between(path, at, to)
-                position = replace(position, ordinal=position.ordinal + rows)
-        if position.ordinal != last.ordinal:
-            raise bad_position(
-                self.stream, f"it is at {last} where row {position.ordinal} was reached"
-            )
-        return slices
-
-    def _bounds(self, position: FolderPosition) -> tuple[int, int]:
-        """Return the bounds of the file at a position; it must be as it was when it was found."""
-        self.check_file(position.file)
-        path = self.paths[position.file]
-        first, last = self.cuts.bounds(path)
-        if position.at > last:
-            raise bad_position(self.stream, f"'{path}' ends at {last}, not at {position.at}")
-        return first, last
-
     # -- what positions count on -------------------------------------------------------------------
 
     def refuse_unfinished(self) -> None:
@@ -256,10 +172,9 @@ class FolderFiles:
         """Check that a file is as it was when it was found."""
         check_unchanged(self.stream, self.paths[file], self._list.files[file])
 
-    def check(self, position: FolderPosition | Places) -> None:
+    def check(self, position: Places) -> None:
         """Check that the list is the one that a position counts on."""
-        count = position.known if isinstance(position, Places) else position.begun
-        found = self._list.digest(count)
+        count, found = position.known, self._list.digest(position.known)
         if found != position.listed:
             how = "it tells others" if found is not None else f"it tells {len(self.paths)}"
             how = how if self._list.path.exists() else "it is gone"

@@ -7,12 +7,13 @@ nobody brings is a format of Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from penstock.catalog import StreamDef, has_references
+from penstock.catalog import StreamDef, has_references, packaged_format
 from penstock.errors import ConfigError, suggest
-from penstock.extensions import SOURCES, extension
+from penstock.extensions import SOURCES
 from penstock.options import Secret, is_public
-from penstock.sources.base import Backlog, SourceFormat
+from penstock.sources.base import Backlog, Limits, SourceFormat, StreamReader
 from penstock.sources.memory import MemoryFormat
 from penstock.sources.readers import Slice, read_file
 from penstock.sources.replay import ReplayFormat
@@ -32,19 +33,8 @@ def source_format(name: str) -> SourceFormat:
     kind = name.lower()
     if kind in SOURCE_FORMATS:
         return SOURCE_FORMATS[kind]
-    try:
-        found = extension(SOURCES, kind)
-    except Exception as error:
-        raise ConfigError(
-            f"the package that brings the stream format {kind} must be one that can be imported, "
-            f"but: {type(error).__name__}: {error}"
-        ) from error
-    if found is not None and not isinstance(found, SourceFormat):
-        raise ConfigError(
-            f"the entry point {kind} of {SOURCES} must name a SourceFormat, got "
-            f"{type(found).__name__}"
-        )
-    return _SPARK if found is None else found
+    found: SourceFormat | None = packaged_format(SOURCES, "stream", kind, SourceFormat)
+    return found or _SPARK
 
 
 def check_stream(definition: StreamDef, data: bool = True) -> None:
@@ -109,3 +99,16 @@ def read_slice(
     if first != last:
         kind = file_kind(definition, path)
         yield from read_file(definition, kind, path, first, last, columns, shift)
+
+
+def why_no_tap(definition: StreamDef) -> str:
+    """Say why rows of a stream are not found before a batch has them; empty: they are."""
+    if definition.timing.closing is not None:
+        return "its punctuations close parts of it"
+    return source_format(definition.format).why_no_tap(definition)
+
+
+def tap_of(definition: StreamDef, limits: Limits, folder: str | None) -> StreamReader[Any]:
+    """Return what finds the rows of a stream beside its batches; it leaves no files behind."""
+    found = source_format(definition.format)
+    return found.reader(definition, limits, folder if found.pushed else None)

@@ -34,6 +34,9 @@ class MemoryFormat(SourceFormat):
     ) -> StreamReader[Any]:
         return SpoolReader(definition.name, SpoolFiles(folder or ""), limits)
 
+    def why_no_tap(self, definition: StreamDef) -> str:
+        return ""
+
     def backlog(self, definition: StreamDef, folder: str) -> Backlog:
         return SpoolBacklog(folder)
 

@@ -32,8 +32,7 @@ def chained(before: str, *parts: bytes | memoryview) -> str:
 class Place:
     """What the positions of all kinds of streams share.
 
-    Texts are digests.  Numbers are not negative, unless `lowest` says so; there may be tuples of
-    them.
+    Texts are digests.  Numbers are not negative; there may be tuples of them.
     """
 
     def to_json(self) -> dict[str, Any]:
@@ -52,14 +51,9 @@ class Place:
             )
         types = get_type_hints(cls)
         for name in names:
-            if not _fits(found[name], types[name], cls.lowest(name)):
+            if not _fits(found[name], types[name]):
                 raise bad_position(stream, f"{name} is {found[name]!r}")
         return cls(**{name: _whole(value) for name, value in found.items()})
-
-    @classmethod
-    def lowest(cls, name: str) -> int:
-        """Return the smallest value of a number."""
-        return 0
 
 
 def bad_position(stream: str, problem: str) -> StateError:
@@ -71,18 +65,18 @@ def bad_position(stream: str, problem: str) -> StateError:
     )
 
 
-def _fits(value: Any, type: Any, lowest: int) -> bool:
+def _fits(value: Any, type: Any) -> bool:
     if type is bool:
         return isinstance(value, bool)
     if type is int:
-        return isinstance(value, int) and not isinstance(value, bool) and lowest <= value < _MOST
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
     if get_origin(type) is tuple:
         parts = get_args(type)
         if not isinstance(value, list | tuple):
             return False
         if parts[-1] is Ellipsis:
-            return all(_fits(each, parts[0], lowest) for each in value)
-        return len(value) == len(parts) and all(map(_fits, value, parts, [lowest] * len(parts)))
+            return all(_fits(each, parts[0]) for each in value)
+        return len(value) == len(parts) and all(map(_fits, value, parts))
     return isinstance(value, str) and _CHAIN.fullmatch(value) is not None
 
 

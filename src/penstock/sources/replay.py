@@ -13,15 +13,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from penstock.catalog import StreamDef
 from penstock.errors import ConfigError
 from penstock.model import MIN_TIME
-from penstock.sources.base import Backlog, Limits, SourceFormat, StreamReader, Waiting
+from penstock.sources.base import (
+    Backlog,
+    Limits,
+    SourceFormat,
+    StreamReader,
+    Waiting,
+)
 from penstock.sources.cuts import Cuts
-from penstock.sources.orders import PARALLEL, TIME, order_of
-from penstock.sources.positions import Position, ReplayFiles, list_files, loop_rounds, positive
 from penstock.sources.readers.base import (
     Descriptor,
     file_format,
@@ -29,7 +33,8 @@ from penstock.sources.readers.base import (
     option,
     refuses_missing,
 )
-from penstock.sources.side_by_side import Places, SideBySide, Take
+from penstock.sources.replayed_files import ReplayFiles, list_files, loop_rounds, positive
+from penstock.sources.side_by_side import PARALLEL, TIME, Places, SideBySide, Take, order_of
 from penstock.sources.signatures import FileList
 from penstock.sources.tables import check_path_given
 
@@ -62,13 +67,19 @@ class ReplayFormat(SourceFormat):
     def reader(
         self, definition: StreamDef, limits: Limits, folder: str | None
     ) -> StreamReader[Any]:
-        rate, speed = positive(definition, "rate"), positive(definition, "speed")
-        files = ReplayFiles(definition, folder)
-        if _is_parallel(definition):
-            return ReplayReader(ParallelFiles(files, limits.width), limits, rate, speed)
-        if order_of(definition) == TIME:
+        files, parallel = ReplayFiles(definition, folder), _is_parallel(definition)
+        timing = definition.timing
+        slack = timing.slack if timing.keeping is None else None
+        if order_of(definition) == TIME or (parallel and slack is None):
             files.sort(files.cuts.least_time)
-        return ReplayReader(files, limits, rate, speed)
+        elif parallel:
+            files.sort(files.cuts.first_time)
+        plan = SideBySide(files, limits.width, slack, in_order=not parallel)
+        return ReplayReader(files, plan, limits)
+
+    def why_no_tap(self, definition: StreamDef) -> str:
+        side_by_side = _is_parallel(definition)
+        return "files that are read side by side come batch by batch" if side_by_side else ""
 
     def backlog(self, definition: StreamDef, folder: str) -> Backlog:
         paced = loop_rounds(definition) != 1 or any(
@@ -83,105 +94,29 @@ def _is_parallel(definition: StreamDef) -> bool:
     return order_of(definition) == PARALLEL and given is not None and Path(given).is_dir()
 
 
-P = TypeVar("P", bound=Position | Places)
+class ReplayReader:
+    """Plans the batches of a replay: its rate is in rows, its speed in event time, per second."""
 
-
-class Replayed(Protocol[P]):
-    """The files of a replay as `ReplayReader` sees them; see `positions.ReplayFiles`."""
-
-    @property
-    def rounds(self) -> int | None: ...
-
-    @property
-    def chronons_per_second(self) -> int: ...
-
-    def start(self) -> P: ...
-
-    def position(self, offset: Any) -> P: ...
-
-    def advance(
-        self, position: P, rows: int, size: int | None = None, until: int | None = None
-    ) -> tuple[P, list[Descriptor]]: ...
-
-    def between(self, first: P, last: P) -> list[Descriptor]: ...
-
-    def time_at(self, position: P) -> int | None: ...
-
-    def restore(self, position: P) -> bool: ...
-
-    def keep(self) -> None: ...
-
-
-class ParallelFiles:
-    """The files of a replay, read side by side; ``width`` of them at once."""
-
-    def __init__(self, files: ReplayFiles, width: int) -> None:
-        self._files = files
-        timing = files.definition.timing
-        slack = timing.slack if timing.keeping is None else None
-        files.sort(files.cuts.least_time if slack is None else files.cuts.first_time)
-        self._plan = SideBySide(files, width, slack)
-        self.rounds = files.rounds
-        self.chronons_per_second = files.chronons_per_second
-        self.restore = files.restore
-        self.keep = files.keep
-
-    def start(self) -> Places:
-        """Return the position before the first row."""
-        files = self._files
-        return Places(len(files.paths), period=files.period, listed=files.digest)
-
-    def position(self, offset: Any) -> Places:
-        """Return the position that an offset holds."""
-        return Places.from_json(offset, self._files.stream)
-
-    def advance(
-        self, position: Places, rows: int, size: int | None = None, until: int | None = None
-    ) -> tuple[Places, list[Descriptor]]:
-        """Return where a batch of so many rows ends, and its slices."""
-        self._files.check_same(position)
-        return self._plan.advance(position, Take(rows, size, until=until))
-
-    def between(self, first: Places, last: Places) -> list[Descriptor]:
-        """Return the slices between two positions that were reached before."""
-        self._files.check_same(last)
-        if first.begins:
-            first = self.start()
-        return self._plan.between(first, last)
-
-    def time_at(self, position: Places) -> int | None:
-        """Return the time that pacing starts from: that of the next row."""
-        self._files.check_same(position)
-        return self._plan.time_at(position)
-
-
-class ReplayReader(Generic[P]):
-    """Plans the batches of a replay; ``rate`` in rows, ``speed`` in event seconds per second."""
-
-    def __init__(
-        self,
-        files: Replayed[P],
-        limits: Limits,
-        rate: float | None,
-        speed: float | None,
-    ) -> None:
+    def __init__(self, files: ReplayFiles, plan: SideBySide, limits: Limits) -> None:
         self._limits = limits
         self._files = files
-        self._rate = rate
-        self._speed = speed
+        self._plan = plan
+        self._rate = positive(files.definition, "rate")
+        self._speed = positive(files.definition, "speed")
         self._anchor: tuple[float, int] | None = None
         self._first_ordinal: int | None = None
-        self._planned: dict[tuple[P, P], list[Descriptor]] = {}
+        self._planned: dict[tuple[Places, Places], list[Descriptor]] = {}
         self._frozen = False
-        self._target: P | None = None
+        self._target: Places | None = None
 
-    def position(self, offset: Mapping[str, Any] | None) -> P:
-        return self._files.start() if offset is None else self._files.position(offset)
+    def position(self, offset: Mapping[str, Any] | None) -> Places:
+        files = self._files
+        return files.start() if offset is None else Places.from_json(offset, files.stream)
 
     def freeze(self) -> None:
         self._frozen = True
 
-    def advance(self, position: P, everything: bool) -> P:
+    def advance(self, position: Places, everything: bool) -> Places:
         if position.done or position == self._target:
             self._files.restore(position)  # refuses files that were added
             return position
@@ -190,7 +125,8 @@ class ReplayReader(Generic[P]):
         until = None
         if not self._frozen:
             rows, until = self._due(position, rows)
-        end, slices = self._files.advance(position, rows, self._limits.bytes, until)
+        self._files.check_same(position)
+        end, slices = self._plan.advance(position, Take(rows, self._limits.bytes, until=until))
         if end.ordinal == position.ordinal and not end.done:
             return position
         self._files.keep()
@@ -199,11 +135,23 @@ class ReplayReader(Generic[P]):
             self._target = end
         return end
 
-    def slices(self, first: P, last: P) -> list[Descriptor]:
+    def slices(self, first: Places, last: Places) -> list[Descriptor]:
         slices = self._planned.get((first, last))
-        return self._files.between(first, last) if slices is None else slices
+        if slices is not None:
+            return slices
+        self._files.check_same(last)
+        return self._plan.between(self._files.start() if first.begins else first, last)
 
-    def _due(self, position: P, limit: int) -> tuple[int, int | None]:
+    def follow_since(self, position: Places, time: float) -> None:
+        """Let the clock go as if another reader had been at a position at a monotonic time."""
+        self._first_ordinal = -1  # the other one has begun
+        if self._rate is not None:
+            self._anchor = (time, position.ordinal)
+        elif self._speed is not None:
+            event = self._plan.time_at(position)
+            self._anchor = None if event is None else (time, event)
+
+    def _due(self, position: Places, limit: int) -> tuple[int, int | None]:
         """Return how many rows may leave by now, and up to which time they may be.
 
         The clock starts when the first batch is done: that one takes as long as Spark needs to
@@ -221,7 +169,8 @@ class ReplayReader(Generic[P]):
             return max(0, min(limit, due - position.ordinal)), None
         if self._speed is not None:
             if self._anchor is None:
-                event = self._files.time_at(position)
+                self._files.check_same(position)
+                event = self._plan.time_at(position)
                 if event is None or starting:
                     return limit, MIN_TIME if event is None else event
                 self._anchor = (time.monotonic(), event)
@@ -249,12 +198,8 @@ class ReplayBacklog(Backlog):
         if self._list is not None:
             self._list.refresh()
             names = [file.name for file in self._list.files] or names
-        if "open" in position:
-            left = names[position["begun"] :]
-            places = [(names[file], at) for file, at, _ in position["open"]]
-        else:
-            left = names[position["file"] :]
-            places = [(name, max(position["at"], 0)) for name in left[:1]]
+        left = names[position["begun"] :]
+        places = [(names[file], at) for file, at, _ in position["open"]]
         waiting = sum(sizes.get(name, 0) for name in left)
         for name, at in places:
             before = self._cuts.bytes_before(paths[name], at, sizes[name])

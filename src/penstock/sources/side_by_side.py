@@ -1,16 +1,20 @@
-"""Files that are read side by side, each a source partition of its own.
+"""How the files of a stream are cut into batches: side by side, or one after the other.
 
-The files have an order, in which they are begun: by the first time of each.  A batch takes rows of
-those that are furthest behind in time, of several at once so that all cores have work.  So files
-that follow one another are read one after the other, a few at a time, and files that cover the same
-time are read evenly: what waits for the slowest stays small.
+*Side by side*, each file is a source partition of its own.  The files have an order, in which they
+are begun: by the first time of each.  A batch takes rows of those that are furthest behind in time,
+of several at once so that all cores have work.  So files that follow one another are read one after
+the other, a few at a time, and files that cover the same time are read evenly: what waits for the
+slowest stays small.
 
 Which rows are late must not depend on how batches are cut.  So files that are not begun yet hold
 the stream back, together, as one more partition (`UNREAD`): its heartbeat is the one that the next
 of them will have behind its first rows.  A file that is begun therefore finds a heartbeat of the
 stream that makes none of its rows late.
 
-Every round of a loop begins when the one before is over; its files are new partitions.
+*One after the other*, in a given order, the files are one sequence of rows and one partition.
+
+Every round of a loop begins when the one before is over; side by side, its files are new
+partitions.
 
 A position holds how many files were begun and the places in those that are not done, so it stays
 small however many files there were.
@@ -23,22 +27,40 @@ from dataclasses import dataclass, field, replace
 from os.path import basename
 from typing import NamedTuple, Protocol
 
+from penstock.catalog import StreamDef
+from penstock.errors import ConfigError
 from penstock.model import INF, MIN_TIME
 from penstock.sources.cuts import Cuts
 from penstock.sources.offsets import START, Place, bad_position
-from penstock.sources.readers.base import Descriptor
+from penstock.sources.readers.base import Descriptor, option
+
+PARALLEL, NAME, TIME = ORDERS = ("parallel", "name", "time")
+"""Side by side, each a source partition of its own; one after the other by their names; one after
+the other by the least time of each."""
 
 UNREAD = "/unread"
 """The partition that stands for the files that are not begun yet; no file has such a name."""
 
 
+def order_of(definition: StreamDef) -> str:
+    """Return the order in which the files of a stream are read."""
+    given = (option(definition, "order") or PARALLEL).strip().lower()
+    if given not in ORDERS:
+        raise ConfigError(
+            f"the option order of stream {definition.name} must be 'parallel' (each file is a "
+            f"source partition of its own), 'name' or 'time' (one file after the other, by name or "
+            f"by least time), got '{given}'"
+        )
+    return given
+
+
 @dataclass(frozen=True)
 class Places(Place):
-    """Where a stream stands in files that are read side by side.
+    """Where a stream stands in its files.
 
     Of the ``known`` files so many were ``begun``; ``open`` are those that are not done: number of
-    the file, place in it, and rows before that.  ``ordinal`` counts all rows, ``listed`` is a
-    digest of the files that are known.
+    the file, place in it, and rows before that, of the file or of the sequence.  ``ordinal`` counts
+    all rows, ``listed`` is a digest of the files that are known.
     """
 
     known: int = 0
@@ -106,13 +128,15 @@ class _Walk:
 class SideBySide:
     """Cuts the files of a shelf into batches; ``width`` of them are read at once.
 
-    ``slack`` is that of the stream, None: it is measured.
+    ``slack`` is that of the stream, None: it is measured.  ``in_order``: the files are one sequence
+    of rows, read one after the other.
     """
 
-    def __init__(self, shelf: Shelf, width: int, slack: int | None) -> None:
+    def __init__(self, shelf: Shelf, width: int, slack: int | None, in_order: bool = False) -> None:
         self._shelf = shelf
         self._width = max(width, 1)
         self._slack = slack
+        self._in_order = in_order
 
     # -- going on ----------------------------------------------------------------------------------
 
@@ -142,7 +166,8 @@ class SideBySide:
                 size = self._pass(walk, take._replace(rows=left, bytes=size, files=files), start)
             self._skip_empty(walk)
             seen = seen or walk.rows > before[0]
-            if before == (walk.rows, len(walk.open), walk.begun):
+            cut_short = self._in_order and walk.open
+            if cut_short or before == (walk.rows, len(walk.open), walk.begun):
                 break
         still = tuple((file, *walk.open[file]) for file in sorted(walk.open))
         end = replace(
@@ -170,7 +195,7 @@ class SideBySide:
             path = self._shelf.paths[file]
             self._shelf.check_file(file)
             first, last = self._shelf.cuts.bounds(path)
-            at, row = walk.open.get(file, (first, 0))
+            at, row = walk.open.get(file, (first, self._first_row(start.ordinal + walk.rows)))
             if file > walk.begun:
                 continue  # one before it was not begun after all
             if at >= last:
@@ -195,6 +220,10 @@ class SideBySide:
                 self._shelf.cuts.forget(path)
         return size
 
+    def _first_row(self, before: int) -> int:
+        """Return the number of a file's first row, where so many rows were read before."""
+        return before if self._in_order else 0
+
     def _skip_empty(self, walk: _Walk) -> None:
         """Pass over files without rows that are next, so that an end is seen at once."""
         while walk.begun < walk.known and self._is_empty(walk.begun):
@@ -207,17 +236,8 @@ class SideBySide:
 
     def _furthest_behind(self, walk: _Walk, take: Take, shift: int) -> list[int]:
         """Return the files of which the batch takes rows next, those furthest behind first."""
-        found = []
-        cuts, paths = self._shelf.cuts, self._shelf.paths
-        for file, (at, _) in walk.open.items():
-            self._shelf.check_file(file)
-            time = cuts.time_at(paths[file], at)
-            found.append((MIN_TIME if time is None else time, file))
-        latest = MIN_TIME
-        for file in range(walk.begun, min(walk.begun + self._width, walk.known)):
-            latest = max(latest, self._first(file))  # they are begun in their order
-            found.append((latest, file))
-        if take.until is not None:
+        found = self._in_line(walk) if self._in_order else list(self._by_time(walk))
+        if take.until is not None and not self._in_order:
             found = [(time, file) for time, file in found if time + shift <= take.until]
         touched = {file for round, file in walk.taken if round == walk.round}
         room = take.files - len(walk.taken)
@@ -231,6 +251,23 @@ class SideBySide:
             if len(chosen) == self._width:
                 break
         return chosen
+
+    def _in_line(self, walk: _Walk) -> list[tuple[int, int]]:
+        """Return the one file that comes next, if there is one."""
+        file = next(iter(walk.open), walk.begun)
+        return [(MIN_TIME, file)] if file < walk.known else []
+
+    def _by_time(self, walk: _Walk) -> Iterator[tuple[int, int]]:
+        """Yield the files that may be read now, with the time at which each stands."""
+        cuts, paths = self._shelf.cuts, self._shelf.paths
+        for file, (at, _) in walk.open.items():
+            self._shelf.check_file(file)
+            time = cuts.time_at(paths[file], at)
+            yield MIN_TIME if time is None else time, file
+        latest = MIN_TIME
+        for file in range(walk.begun, min(walk.begun + self._width, walk.known)):
+            latest = max(latest, self._first(file))  # they are begun in their order
+            yield latest, file
 
     def _first(self, file: int) -> int:
         """Return the heartbeat that a file may have before it is begun, but for the slack."""
@@ -265,7 +302,7 @@ class SideBySide:
             before = _state(first, round == first.round, False)
             after = _state(last, round == last.round, True)
             for file in sorted({*before[1], *range(before[0], after[0])}):
-                begin, number = before[1].get(file, (-1, 0))
+                begin, number = before[1].get(file, (-1, self._first_row(first.ordinal + rows)))
                 rows += self._counted(taken, (round, file), (begin, number), after[1].get(file))
         if rows != last.ordinal - first.ordinal:
             raise bad_position(
@@ -320,12 +357,13 @@ class SideBySide:
         for key in sorted(taken):
             begin, end, number = taken[key]
             made = self._descriptor(key, begin, end, number, first.period)
-            slices.append(made._replace(ends=key not in open_now))
-        for key, (at, row) in open_now.items():
-            if key not in taken:  # it waits for its turn, and is not silent
-                slices.append(self._descriptor(key, at, at, row, first.period))
-        if slices or last.done:
-            slices += self._unread(first, last)
+            slices.append(made._replace(ends=not self._in_order and key not in open_now))
+        if not self._in_order:
+            for key, (at, row) in open_now.items():
+                if key not in taken:  # it waits for its turn, and is not silent
+                    slices.append(self._descriptor(key, at, at, row, first.period))
+            if slices or last.done:
+                slices += self._unread(first, last)
         if last.done:
             if not slices:
                 slices = [Descriptor(self._shelf.stream, "", 0, 0, last.ordinal)]
@@ -337,11 +375,11 @@ class SideBySide:
     ) -> Descriptor:
         round, file = key
         path, count = self._shelf.paths[file], len(self._shelf.paths)
+        made = Descriptor(self._shelf.stream, path, first, last, row, round * period)
+        if self._in_order:
+            return made
         name = basename(path) if round == 0 else f"{basename(path)}/{round + 1}"
-        number = file + round * count
-        return Descriptor(
-            self._shelf.stream, path, first, last, row, round * period, False, name, number
-        )
+        return made._replace(partition=name, number=file + round * count)
 
     def _unread(self, first: Places, last: Places) -> Iterator[Descriptor]:
         """Tell the heartbeat of the files that are not begun, or that there are none any more."""

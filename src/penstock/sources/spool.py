@@ -78,9 +78,20 @@ class SpoolFiles:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
+        self._head = str(self._folder / _HEAD)
         self._links: dict[int, Link] = {}
         self._looked_at: ChainEnd | None = None
+        self._followed: ChainEnd | None = None
+        """The head whose last file was found without listing the folder."""
         self._oldest: deque[Link] = deque()
+
+    def stamp(self) -> tuple[int, int]:
+        """Return what changes with every push, and costs next to nothing to look at."""
+        try:
+            found = os.stat(self._head)
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_mtime_ns, found.st_ino
 
     def rows(self) -> int:
         """Return how many rows have been pushed so far."""
@@ -171,14 +182,15 @@ class SpoolFiles:
         What the first says is then true of the second, and of the files.
         """
         finished = _read_mark(self._folder / _FINISHED)
-        head = _read_mark(self._folder / _HEAD)
+        data = read_file(self._folder / _HEAD)
+        head = _mark(self._folder / _HEAD, data)
         if head is None:
             self._look(None)
             if self._links:  # it may have been written in between
                 head = _read_mark(self._folder / _HEAD)
             if head is None and (self._links or finished is not None):
                 raise _no_head(self._folder)
-        elif finished is None and read_file(self._folder / _HEAD) == _encoded(head, finished=True):
+        elif finished is None and data == _encoded(head, finished=True):
             finished = _read_mark(self._folder / _FINISHED)  # it may have come in between
             if finished is None:
                 raise StateError(
@@ -199,7 +211,7 @@ class SpoolFiles:
         """Check that a position is one of this spool."""
         if start.reached in (ChainEnd(), head):
             return
-        if start.taken not in self._links:
+        if start.taken not in self._links and self._only(start.reached, head) is None:
             self._look(head)
         link = self._links.get(start.taken)
         if link is not None:
@@ -216,7 +228,9 @@ class SpoolFiles:
 
     def _next(self, reached: ChainEnd, head: ChainEnd | None) -> Link | None:
         """Return the file that comes next, None if there is none yet."""
-        link = self._links.get(reached.files)
+        link = self._links.get(reached.files) or self._only(reached, head)
+        if link is None and reached == head == self._followed:
+            return None
         if link is None and self._look(head):
             link = self._links.get(reached.files)
         if link is None:
@@ -232,6 +246,20 @@ class SpoolFiles:
                 f"but its own name says otherwise; one of them was renamed, or is of another "
                 f"spool: {_COPY}"
             )
+        return link
+
+    def _only(self, reached: ChainEnd, head: ChainEnd | None) -> Link | None:
+        """Return the file that comes next if it is the only one: head tells its name, mostly.
+
+        So who follows pushes one by one need not list the folder for each of them.
+        """
+        if head is None or head.files != reached.files + 1:
+            return None
+        rows = head.rows - reached.rows
+        link = Link(reached.files, reached.rows, rows, reached.chain, head.chain)
+        if not os.path.exists(self._folder / link.name):
+            return None
+        self._links, self._looked_at, self._followed = {link.number: link}, None, head
         return link
 
     def _check_end(self, reached: ChainEnd, finished: ChainEnd | None) -> None:
@@ -302,6 +330,7 @@ class Spool:
                     "rows must be pushed before finish(), but this stream is finished; "
                     "make a new one"
                 )
+            _written.pop(self._folder, None)  # if this fails, the folder is looked at again
             for first in range(0, max(table.num_rows, heartbeat is not None), FILE_ROWS):
                 some = table.slice(first, FILE_ROWS)
                 reached = self._write(reached, some, Told(partition, heartbeat))
@@ -396,7 +425,11 @@ def _encoded(reached: ChainEnd, finished: bool = False) -> bytes:
 
 def _read_mark(path: Path) -> ChainEnd | None:
     """Return what ``head`` or ``finished`` says, None if there is no such file."""
-    data = read_file(path)
+    return _mark(path, read_file(path))
+
+
+def _mark(path: Path, data: bytes | None) -> ChainEnd | None:
+    """Return what the bytes of ``head`` or ``finished`` say."""
     if data is None:
         return None
     try:

@@ -5,12 +5,13 @@ A name that is not in the table of formats is one of Spark, of which nothing is 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.catalog import TableDef, has_references, opened
+from penstock.catalog import WRITTEN, TableDef, has_references, opened
 from penstock.errors import NotSupportedError
 from penstock.sources.spark_formats import SPARK_FORMATS
 from penstock.sources.tables import (
@@ -23,6 +24,7 @@ from penstock.sources.tables import (
     one_chunk,
     parts_of,
     read_part,
+    written_table,
 )
 
 ReadTable = Callable[[TableDef], pa.Table]
@@ -105,6 +107,13 @@ class JsonTable(FilesTable):
         return SparkTable(_options(definition) | {"primitivesasstring": "true"})
 
 
+class WrittenTable(TableFormat):
+    """Rows that stand in a query: VALUES."""
+
+    def whole(self, definition: TableDef) -> pa.Table | None:
+        return written_table(definition, json.loads(definition.options["rows"]))
+
+
 _OTHER = TableFormat()
 
 TABLE_FORMATS: Mapping[str, TableFormat] = {
@@ -112,6 +121,7 @@ TABLE_FORMATS: Mapping[str, TableFormat] = {
     "parquet": ParquetTable(),
     "csv": CsvTable(),
     "json": JsonTable(),
+    WRITTEN: WrittenTable(),
 }
 """The formats of tables of which something is known here."""
 

@@ -39,17 +39,21 @@ class Part:
 
 
 class Contents:
-    """What a table held, in whatever order its rows came."""
+    """What a table held, or a stream brought: rows, and the sum of their hashes in whatever order.
+
+    Only the ``columns`` count that are read for sure.
+    """
 
     def __init__(self, columns: Sequence[int], rows: int = 0, total: int = 0) -> None:
         self.columns = list(columns)
         self._rows = rows
         self._sum = total
 
-    def add(self, table: pa.Table) -> None:
-        columns = [one_array(table.column(c)) for c in self.columns]
+    def add(self, table: pa.Table, columns: Sequence[int | str] | None = None) -> None:
+        """Add rows; those that are set aside have other ``columns``."""
+        counted = self.columns if columns is None else columns
         self._rows += table.num_rows
-        self._sum += sum_of_rows(columns, table.num_rows)
+        self._sum += sum_of_rows([one_array(table.column(c)) for c in counted], table.num_rows)
 
     def describe(self) -> dict[str, Any]:
         return {"rows": self._rows, "sum": self._sum % 2**64, "columns": self.columns}
@@ -76,6 +80,16 @@ def check_path(owner: str, path: str | None) -> None:
 def empty_table(definition: TableDef) -> pa.Table:
     """Return no rows of a table."""
     return _table(definition, [pa.array([], field.type) for field in definition.schema])
+
+
+def written_table(definition: TableDef, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Return rows of plain values; times and dates are counts."""
+    columns = []
+    for at, field in enumerate(definition.schema):
+        counts = {pa.timestamp("us"): pa.int64(), pa.date32(): pa.int32()}
+        stored = counts.get(field.type, field.type)
+        columns.append(pa.array([row[at] for row in rows], stored).cast(field.type))
+    return _table(definition, columns)
 
 
 def csv_table(definition: TableDef, path: str) -> pa.Table:

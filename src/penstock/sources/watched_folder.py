@@ -23,10 +23,9 @@ from penstock.sources.base import (
     StreamReader,
     Waiting,
 )
-from penstock.sources.folders import LIST, FolderFiles, FolderPosition
-from penstock.sources.orders import PARALLEL, order_of
+from penstock.sources.folders import LIST, FolderFiles
 from penstock.sources.readers.base import Descriptor, local_path, option
-from penstock.sources.side_by_side import Places, SideBySide, Take
+from penstock.sources.side_by_side import PARALLEL, Places, SideBySide, Take, order_of
 from penstock.sources.spark_formats import (
     SparkFormat,
     check_files,
@@ -65,14 +64,15 @@ class FolderFormat(SourceFormat):
         plain = given <= _PLAIN | self.plain and _is_plain_csv(definition)
         return folder is not None and plain and local is not None and Path(local).is_dir()
 
+    def why_no_tap(self, definition: StreamDef) -> str:
+        return "files of a folder are found batch by batch"
+
     def reader(
         self, definition: StreamDef, limits: Limits, folder: str | None
     ) -> StreamReader[Any]:
         most = replace(limits, files=_most_files(definition) or limits.files)
         files = _files(definition, folder or "")
-        if order_of(definition) == PARALLEL:
-            return ParallelReader(definition, files, most)
-        return FolderReader(definition.name, files, most)
+        return FolderReader(definition, files, most)
 
     def spark_reading(self, definition: StreamDef, config: Settings) -> SparkReading:
         if order_of(definition) != PARALLEL:
@@ -148,39 +148,10 @@ def _files(definition: StreamDef, kept_in: str) -> FolderFiles:
 
 
 class FolderReader:
-    """Plans the batches of a watched folder: parts of files, one file after the other."""
+    """Plans the batches of a watched folder.
 
-    def __init__(self, stream: str, files: FolderFiles, limits: Limits) -> None:
-        self._limits = limits
-        self._stream = stream
-        self._files = files
-        self._frozen = False
-
-    def position(self, offset: Mapping[str, Any] | None) -> FolderPosition:
-        if offset is None:
-            return FolderPosition()
-        return FolderPosition.from_json(offset, self._stream)
-
-    def freeze(self) -> None:
-        self._files.look()
-        self._frozen = True
-
-    def advance(self, position: FolderPosition, everything: bool) -> FolderPosition:
-        self._files.check(position)
-        if not self._frozen:
-            self._files.look()
-        limits = self._limits
-        rows = limits.now(everything)
-        return self._files.advance(position, rows, limits.files, limits.bytes)[0]
-
-    def slices(self, first: FolderPosition, last: FolderPosition) -> list[Descriptor]:
-        return self._files.between(first, last)
-
-
-class ParallelReader:
-    """Plans the batches of a watched folder whose files are read side by side.
-
-    Files that are found together are; others are looked for when all of these have been begun.
+    Files that are found together are read together; others are looked for when all of these have
+    been begun.
     """
 
     def __init__(self, definition: StreamDef, files: FolderFiles, limits: Limits) -> None:
@@ -188,7 +159,8 @@ class ParallelReader:
         self._limits = limits
         self._files = files
         slack = timing.slack if timing.keeping is None else None
-        self._plan = SideBySide(files, limits.width, slack)
+        in_order = order_of(definition) != PARALLEL
+        self._plan = SideBySide(files, limits.width, slack, in_order)
         self._planned: dict[tuple[Places, Places], list[Descriptor]] = {}
 
     def position(self, offset: Mapping[str, Any] | None) -> Places:
@@ -243,8 +215,6 @@ class FolderBacklog(Backlog):
         if self._files is None:
             self._files = _files(self._definition, self._list)
         self._files.refresh()
-        told = position or {"file": 0, "at": 0}
-        if "open" in told:
-            places = [(file, at) for file, at, _ in told["open"]]
-            return Waiting(self._files.waiting(told["begun"], places), "bytes")
-        return Waiting(self._files.waiting(told["file"], [(told["file"], told["at"])]), "bytes")
+        told = position or {"begun": 0, "open": []}
+        places = [(file, at) for file, at, _ in told["open"]]
+        return Waiting(self._files.waiting(told["begun"], places), "bytes")

@@ -6,6 +6,7 @@ the same `Outcome`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,19 +19,20 @@ from penstock.errors import StateError
 from penstock.physical.batch import Outcome
 from penstock.physical.book import BookedQuery
 from penstock.physical.closing import settle_all
+from penstock.physical.efforts import Experience, measured_after
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import routes
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.progress import Progress, Timeline
 from penstock.physical.reports import read_report
+from penstock.physical.shared_files import share_states
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.manifest import Manifest
 from penstock.runs.segments import SegmentStorage
 from penstock.settings import Settings
 from penstock.sources.stream_forms import described
-from penstock.spark.exchange import share_states
 from penstock.spark.pushdown import push_down
 from penstock.spark.tables import (
     check_contents,
@@ -79,7 +81,8 @@ class BatchRunner:
             share_states(segments, batch, (_only(shard, digests) for shard in before.states)),
             failpoints.orders(),
             str(self.spark.sparkContext.master).startswith("local"),
-            routes(plan, before.hot, self._searching),
+            routes(plan, before.hot, self.searching),
+            Experience(_only(before.measured, digests), time.time()),
         )
         frame = push_down(frame, plan, job.streams)
         packed = frame.mapInArrow(pack_task(job), SPARK_SCHEMA)
@@ -97,7 +100,7 @@ class BatchRunner:
         return self.config.but({"merge.strategy": "maxfanin" if busy else "greedy"})
 
     @property
-    def _searching(self) -> bool:
+    def searching(self) -> bool:
         """Whether hot keys of joins are looked for, to split them."""
         return self.config.join_split == 0 and self.shards > 1
 
@@ -116,6 +119,7 @@ class BatchRunner:
         timeline: Timeline,
     ) -> Manifest:
         """Return what is true after a batch; who delivers and commits it completes it."""
+        digests = frozenset(node.digest for node in plan.nodes)
         outputs = {a.query: plan.nodes[a.node].digest for a in plan.answers}
         progress = self._progress(before.batch + 1, timeline, outcome)
         reached = {
@@ -132,11 +136,12 @@ class BatchRunner:
             tables=[plan.nodes[at].digest for at in plan.sources("table")],
             contents=contents_of(outcome),
             states=outcome.states,
+            measured=measured_after(_only(before.measured, digests), outcome.efforts),
             results=outcome.results,
             rejects=outcome.rejects,
             inputs=outcome.inputs,
             hot=self.heat.decide(
-                plan, before.hot, outcome.counted, reached, self.shards, self._searching
+                plan, before.hot, outcome.counted, reached, self.shards, self.searching
             ),
         )
 
@@ -156,7 +161,8 @@ class BatchRunner:
         self.checkpoint.log.check_offsets(known)
         expected = {name: found for name, found in known.inputs.items() if name in streams}
         columns = {name: found["columns"] for name, found in expected.items()}
-        read = frame.mapInArrow(fingerprint_task(dict(streams), columns), SPARK_SCHEMA)
+        task = fingerprint_task(dict(streams), columns, self.config.stage_memory)
+        read = frame.mapInArrow(task, SPARK_SCHEMA)
         held = {name: found for name, found in known.contents.items() if name in self.tables}
         for name, found in held.items():
             read = read.union(contents_frame(self.spark, self.tables[name], found["columns"]))

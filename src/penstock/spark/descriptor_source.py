@@ -41,6 +41,9 @@ DESCRIPTOR_DDL = (
 UNKNOWN_LOAD = 4_000
 """So many rows has a slice of which nothing is known."""
 
+FEW_ROWS = 2_000
+"""So few rows of a stream are packed in a task of another one."""
+
 ROW_BYTES = 64
 """About so many bytes of text are a row."""
 
@@ -89,7 +92,7 @@ def _reader_of(definition: StreamDef, options: Mapping[str, Any], width: int) ->
 
 
 class Slices(InputPartition):
-    """Descriptors of a stream in one batch, those of whole source partitions: one task's work."""
+    """Descriptors of streams in one batch, those of whole source partitions: one task's work."""
 
     def __init__(self, descriptors: Sequence[Descriptor]) -> None:
         super().__init__(None)
@@ -141,7 +144,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        planned: list[InputPartition] = []
+        planned: list[list[Descriptor]] = []
         lost = set(_checked(start)) - set(_checked(end))
         if lost:
             raise bad_position(min(lost), "a later batch has none")
@@ -149,8 +152,8 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first, last = reader.position(start.get(name)), reader.position(end.get(name))
             if first != last:
                 slices = reader.slices(first, last)
-                planned += map(Slices, grouped(slices, self._tasks, self._least))
-        return planned
+                planned += grouped(slices, self._tasks, self._least)
+        return list(map(Slices, folded(planned)))
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         if not isinstance(partition, Slices):
@@ -180,6 +183,24 @@ def grouped(slices: Sequence[Descriptor], most: int, least: int) -> list[list[De
     for each in slices:
         groups[place[each.partition]].append(each)
     return [group for group in groups if group]
+
+
+def folded(groups: Sequence[list[Descriptor]]) -> list[list[Descriptor]]:
+    """Let the few rows of a stream go along with a task of another: one of their own costs more.
+
+    With two cores and two busy streams, a third task would keep one of them waiting.
+    """
+    loads = [sum(map(_load, group)) for group in groups]
+    tasks = [(group, load) for group, load in zip(groups, loads, strict=True) if load > FEW_ROWS]
+    found, total = [list(group) for group, _ in tasks], [load for _, load in tasks]
+    for group, load in zip(groups, loads, strict=True):
+        if load <= FEW_ROWS:
+            if not found:
+                found, total = [[]], [0]
+            at = total.index(min(total))
+            found[at] += group
+            total[at] += load
+    return found
 
 
 def _load(slice: Descriptor) -> int:

@@ -41,6 +41,7 @@ STREAM_SETTINGS = {
     "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
     "spark.sql.streaming.minBatchesToRetain": "20",
 }
 """What every session that runs a pipeline needs; set on a session of its own, not on the user's."""

@@ -13,6 +13,7 @@ same checkpoint.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,13 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.asking.encoding import Declared
 from penstock.catalog import Catalog, StreamDef, TableDef
 from penstock.errors import StateError
+from penstock.lane.early import early_queries
+from penstock.lane.journal import Journal, Mark
+from penstock.lane.keeper import Lane, Offsets
+from penstock.lane.telling import LaneState
 from penstock.physical.book import BookedQuery, Moment, QueryBook
+from penstock.physical.early_plan import early_outlet
+from penstock.physical.key_splits import routes
 from penstock.physical.multiway import measured
 from penstock.physical.observation import Observation, Observer
 from penstock.physical.plan import PhysicalPlan
@@ -33,7 +40,7 @@ from penstock.physical.progress import Decision, Progress, Timeline, ahead
 from penstock.physical.timekeeper import LONGEST_WAIT, TimeKeeper
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
-from penstock.runs.deliveries import book_of, entered
+from penstock.runs.deliveries import book_of, entered, is_lane, lane_outlet
 from penstock.runs.holder_numbers import check_shards
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
@@ -71,6 +78,8 @@ class Pipeline:
     def __post_init__(self) -> None:
         self.folder = str(self.checkpoint.folder)
         self.manifest = self.retained[-1] if self.retained else self._empty()
+        self._delivered = {n: d for n, d in book_of(self.manifest).items() if not is_lane(n)}
+        self.lane = self._lane()
         self.shards = self.manifest.shards
         self.book = QueryBook(self.config, self.manifest.queries, self.folder)
         self._lock = self.book.lock
@@ -81,7 +90,6 @@ class Pipeline:
             self._stream.session, self.config, self.checkpoint, self.shards, self.tables
         )
         self._observer = Observer(self.manifest, self._rules)
-        self._delivered = book_of(self.manifest)
         self._settled = False
         self._undelivered = False
         retained = [_arrived(manifest) for manifest in self.retained] or [{}]
@@ -107,6 +115,21 @@ class Pipeline:
         run, lifetime = self.checkpoint.run, self.config.lifetime
         return Manifest(run=run, shards=shards, lifetime=lifetime, states=states)
 
+    def _lane(self) -> Lane:
+        """Return the lane, which goes on from what the newest manifest knows of its journal."""
+        newest = self.manifest
+        told = {n: d for n, d in book_of(newest).items() if is_lane(n)}
+        mark = Mark.of(newest.lane, self.checkpoint.run)
+        journal = Journal.open(self.folder, mark, newest.batch, told, self.config.fsync)
+        return Lane(
+            self.folder, self.config, journal, self.delivery.deliver_turn, self._fail, self.spool
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        """End the run because the lane cannot go on: what it has answered must be delivered."""
+        self.error = error
+        threading.Thread(target=self._stream.stop, daemon=True).start()
+
     @property
     def observation(self) -> Observation:
         """What can be seen after the last batch."""
@@ -117,27 +140,53 @@ class Pipeline:
     def check_sinks(self, names: Iterable[str], allow_change: bool) -> None:
         """Ask sinks how far they are, before anything is written; see `runs.deliveries`."""
         with self._lock:
-            told = self.delivery.check(names, self._delivered, self.retained, allow_change)
+            listed = list(names)
+            turns = [name for name in listed if is_lane(name)]
+            batches = [name for name in listed if not is_lane(name)]
+            told = self.delivery.check(batches, self._delivered, self.retained, allow_change)
             self._delivered |= told
+            if turns:
+                journal = self.lane.journal
+                journal.tell(self.delivery.check_turns(turns, journal, allow_change))
 
     def add(self, query: BookedQuery) -> None:
         """Add a query; it takes part from the next batch on."""
         self.book.add(query)
+        self._begin_after_turns(query)
         failpoints.passing("query-added")
+
+    def resume(self, name: str) -> None:
+        """Take a paused query in again."""
+        self.book.resume(name)
+        self._begin_after_turns(self.book.queries[name])
+
+    def _begin_after_turns(self, query: BookedQuery) -> None:
+        """Let a query not see again what the lane answered for another one of its name."""
+        query.answered = self.lane.delivered_to(query.name)
 
     def drop(self, name: str) -> None:
         """Remove a query; its state goes with the next batch."""
         with self._lock:
             self.book.drop(name)
-            self.end_outlets([name])
+            self.lane.mute(name)
+            self.end_outlets([name, lane_outlet(name), lane_outlet(early_outlet(name))])
             failpoints.passing("query-dropped")
+
+    def pause(self, name: str) -> None:
+        """Leave a query out from now on."""
+        with self._lock:
+            self.book.pause(name)
+            self.lane.mute(name)
 
     def end_outlets(self, names: Iterable[str]) -> None:
         """Note that what was delivered to outlets is complete: who has their names next is new."""
         with self._lock:
+            by_lane = self.lane.journal.told
             for name in names:
                 if name in self._delivered:
                     self._delivered[name] = replace(self._delivered[name], ended=True)
+                elif name in by_lane:
+                    self.lane.journal.tell({name: replace(by_lane[name], ended=True)})
 
     def changed_stream(self, definition: StreamDef) -> str | None:
         """Say how a stream is read otherwise than the checkpoint knows it; None if it is not."""
@@ -174,12 +223,40 @@ class Pipeline:
         self.held = {}
         if any(self.streams[name].timing.step is not None for name in self._opened):
             hold(self.folder, ())
+        self._start_lane()
         self._stream.start(frame)
         self._ticker.start()
+
+    def _start_lane(self) -> None:
+        """Let the lane answer important rows, from the newest batch on."""
+        self.lane.begin(self._definitions())
+        if self.manifest.batch >= 0 and self.manifest.queries:
+            offsets = self._offsets(self.manifest.batch)
+            if offsets:
+                self._tell_lane(self.plan(), offsets)
+
+    def lane_state(self) -> LaneState | None:
+        """Return how the lane does; None if no stream that is read has priorities."""
+        streams = [self.streams[name] for name in sorted(self.book.streams)]
+        return LaneState.of(self.lane.status(), streams, self.config)
+
+    def _tell_lane(self, plan: PhysicalPlan, offsets: Offsets) -> None:
+        if not offsets:
+            return  # no stream has priorities
+        split = routes(plan, self.manifest.hot, self.runner.searching)
+        early = early_queries(plan, self.book.queries.values())
+        self.lane.committed(self.manifest, plan, split, offsets, early)
+
+    def _offsets(self, batch: int) -> dict[str, dict[str, Any]]:
+        """Return where a batch ends in the streams whose rows the lane may answer, or has."""
+        known = self.lane.answered
+        names = [n for n in self._opened if self.streams[n].priority is not None or n in known]
+        return {name: self.checkpoint.log.planned(batch, name) for name in names}
 
     def stop(self) -> None:
         """Stop after the batch under way."""
         self._ticker.stop()
+        self.lane.stop()
         if self._stream.active:
             with self._lock:  # a batch holds the lock: it is never interrupted
                 self._stopping = True
@@ -189,6 +266,7 @@ class Pipeline:
     def close(self) -> None:
         """Stop, and give the checkpoint back."""
         self.stop()
+        self.lane.close()
         self.checkpoint.unlock()
 
     def spark_queries(self) -> list[Any]:
@@ -208,7 +286,7 @@ class Pipeline:
         """Whether some streams are finite, were read to their end, and their answers delivered."""
         listed = list(names)
         ended = bool(listed) and all(is_finite(self.streams[n]) and self._final(n) for n in listed)
-        return ended and not self._undelivered
+        return ended and not self._undelivered and self.lane.is_quiet
 
     def _final(self, stream: str) -> bool:
         return Progress.of(self.manifest.progress.get(stream)).final
@@ -248,7 +326,7 @@ class Pipeline:
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.active and not self.ended:
             self._stream.take_all(deadline)
-            if self.caught_up:
+            if self.caught_up and not self.lane.is_starting:
                 return
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"not all rows that are there were taken within {timeout} s")
@@ -279,14 +357,16 @@ class Pipeline:
                     self._next_batch(frame, offsets, began)
                 failpoints.passing("before-return")
             except BaseException as error:
-                self.error = error
+                self.error = self.error or error  # what made the lane fail comes first
                 raise
 
     def _next_batch(self, frame: DataFrame, offsets: str, began: float) -> None:
         """Run, commit and deliver a batch that has not been run."""
         plan, before = self.plan(), self.manifest
         streams, heard_at = self._definitions(), time.monotonic()
-        timeline = self._timeline(plan, before)
+        timeline, ends = self._timeline(plan, before), self._offsets(before.batch + 1)
+        answered, ceilings = self.lane.hand_over(ends, timeline)
+        timeline = replace(timeline, answered=answered, ceilings=ceilings)
         wanted = self.config.batch_seconds or 1.0
         busy = self.observation.batch_seconds > wanted / 2  # of the time that it should take
         outcome = self.runner.run(frame, plan, before, streams, timeline, busy)
@@ -299,17 +379,23 @@ class Pipeline:
         manifest.offsets = offsets
         manifest.logs = self.checkpoint.log.digests()
         manifest.catalog = self._catalog_file()
+        if self.lane.journal.last:
+            manifest.lane = self.lane.mark(ends).describe()
         manifest.follow(before, self.checkpoint.word)
         delivered = entered(self._delivered, manifest)
-        manifest.outlets = {name: told.describe() for name, told in delivered.items()}
+        book = delivered | self.lane.journal.told
+        manifest.outlets = {name: told.describe() for name, told in book.items()}
         self.checkpoint.commit(manifest)
         self.keeper.decided(timeline.decisions)
         self._undelivered = True  # before anybody can see that a stream has ended
         self.manifest, self._delivered = manifest, delivered
+        self._tell_lane(plan, ends)
         self._keep_in_step(plan, timeline.after(outcome.told))
         self._publish(manifest)
         self.checkpoint.sweep(manifest.files() | before.files(), manifest.batch)
         self._prune()
+        if ends:
+            self.lane.tidy()
         seen = self._observer.observe(manifest, plan, outcome, time.perf_counter() - began)
         self.admission.note(seen.batch_rows, seen.batch_seconds)
 

@@ -180,19 +180,17 @@ def _open_folder(spark: SparkSession, definition: StreamDef, how: SparkReading) 
     found = _load(spark, source, "binaryFile", how.options, _BINARY_FILE).select(
         "path", "modificationTime", "length"
     )
-    return found.select(
-        F.lit(definition.name).alias("stream"),
-        F.col("path"),
-        F.lit(0).cast("bigint").alias("first"),
-        F.lit(-1).cast("bigint").alias("last"),
-        (F.unix_micros("modificationTime") - F.lit(FOLDER_ORDINAL)).alias("ordinal"),
-        F.lit(0).cast("bigint").alias("shift"),
-        F.lit(False).alias("final"),
-        F.col("path").alias("partition"),
-        F.lit(None).cast("bigint").alias("number"),
-        F.lit(None).cast("bigint").alias("floor"),
-        F.lit(True).alias("ends"),
-    )
+    place = {
+        "path": F.col("path"),
+        "first": F.lit(0),
+        "last": F.lit(-1),
+        "ordinal": F.unix_micros("modificationTime") - F.lit(FOLDER_ORDINAL),
+        "shift": F.lit(0),
+        "final": F.lit(False),
+        "partition": F.col("path"),
+        "ends": F.lit(True),
+    }
+    return found.select(*_descriptor(definition, place))
 
 
 def _open_native(spark: SparkSession, definition: StreamDef, how: SparkReading) -> DataFrame:
@@ -249,16 +247,17 @@ def _uniform(definition: StreamDef, loaded: DataFrame, how: SparkReading) -> Dat
         corrupt = F.when(unfit, F.to_json(F.struct(*texts)))
     else:
         corrupt = F.lit(None).cast("string")
-    place = _place(how)
-    descriptors = [
-        F.lit(definition.name).alias("stream"),
-        *(
-            place.get(name, F.lit(None)).cast(spark_type(DESCRIPTOR.field(name).type)).alias(name)
-            for name in DESCRIPTOR.names[1:]
-        ),
-    ]
     rows = F.struct(*values, corrupt.alias(CORRUPT)).alias(native_column(definition.name))
-    return loaded.select(*descriptors, rows)
+    return loaded.select(*_descriptor(definition, _place(how)), rows)
+
+
+def _descriptor(definition: StreamDef, place: Mapping[str, Column]) -> list[Column]:
+    """Return the columns of a descriptor; what is not told of its place is null."""
+    told = {"stream": F.lit(definition.name), **place}
+    return [
+        told.get(field.name, F.lit(None)).cast(spark_type(field.type)).alias(field.name)
+        for field in DESCRIPTOR
+    ]
 
 
 def _place(how: SparkReading) -> dict[str, Column]:

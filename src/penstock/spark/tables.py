@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pyspark.sql.functions as F  # noqa: N812
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.catalog import TableDef, opened
+from penstock.catalog import WRITTEN, TableDef, opened
 from penstock.errors import (
     DataError,
     StateError,
@@ -121,7 +121,11 @@ def table_frame(
     """
     definition = opened(definition)
     check_table(definition)
-    parts = table_format(definition).parts(definition)
+    found = table_format(definition)
+    parts = found.parts(definition)
+    written = found.whole(definition) if definition.format == WRITTEN else None
+    if written is not None:
+        return _written(spark, written, work)
     if parts is None:
         return _read_by_spark(spark, definition, work)
     cores = spark.sparkContext.defaultParallelism
@@ -133,6 +137,16 @@ def table_frame(
         return to_batches(work(c for part in mine for c in read_part(definition, part, needed)))
 
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, SPARK_SCHEMA)
+
+
+def _written(spark: SparkSession, table: pa.Table, work: Work) -> DataFrame:
+    """Return a frame of one task that works on rows which are at hand."""
+
+    def run(batches: Batches) -> Batches:
+        for _ in batches:
+            yield from to_batches(work(iter([table])))
+
+    return spark.range(0, 1, 1, 1).mapInArrow(run, SPARK_SCHEMA)
 
 
 def _dealt(parts: Sequence[Part], most: int) -> list[list[Part]]:

@@ -17,13 +17,15 @@ from pyspark import TaskContext
 
 from penstock.catalog import StreamDef, folder_name
 from penstock.errors import DataError
-from penstock.kernels.keys import sum_of_rows
 from penstock.model import Mask, one_array, to_mask
+from penstock.physical.efforts import Experience
+from penstock.physical.overflow import Overflow
 from penstock.physical.packing import Packer
 from penstock.physical.parcels import Parcel, from_batches, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.progress import Timeline
 from penstock.physical.reports import report
+from penstock.physical.shared_files import receive, send, states_of
 from penstock.physical.split_routes import Route
 from penstock.physical.stage import run_stage
 from penstock.runs import failpoints
@@ -33,8 +35,9 @@ from penstock.settings import Settings
 from penstock.sources.formats import file_kind, is_pushed, read_slice
 from penstock.sources.readers import DESCRIPTOR, TYPED, Slice, arrival_order, read_native
 from penstock.sources.readers.base import no_rows, shortened
-from penstock.sources.readers.places import place_in
-from penstock.spark.exchange import receive, send, states_of
+from penstock.sources.readers.lines import place_in
+from penstock.sources.tables import Contents
+from penstock.spark import native_rows
 from penstock.spark.pushdown import WANTED, needs_of
 from penstock.spark.sources import native_column
 
@@ -59,6 +62,9 @@ class Origin:
 Part = tuple[Origin, Slice, Mask | None]
 """Where a slice comes from, the slice, and which rows are wanted."""
 
+_SMALL_ROWS = 1 << 14
+"""Slices of up to so many rows are packed together with their neighbours."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -66,6 +72,7 @@ class Job:
 
     ``states`` names the file that has the states of all shards.  ``one_machine``: all tasks run on
     one, so rows need not travel through Spark.  ``routes``: where rows of hot keys go, by channel.
+    ``experience``: what schedulers know of operators.
     """
 
     batch: int
@@ -79,35 +86,7 @@ class Job:
     failures: str = ""
     one_machine: bool = False
     routes: dict[int, Route] = field(default_factory=dict)
-
-
-class Fingerprint:
-    """What a stream brought in a batch: rows, and the sum of their hashes in whatever order.
-
-    Only the ``columns`` count that are read for sure, whatever is pushed down into the reading:
-    of rows that Spark parses the time alone.
-    """
-
-    def __init__(self, columns: list[int]) -> None:
-        self.columns = columns
-        self._rows = 0
-        self._sum = 0
-
-    @staticmethod
-    def of_plan(plan: PhysicalPlan, stream: StreamDef, native: bool) -> Fingerprint:
-        needed = frozenset[int]() if native else needs_of(plan, stream)[0]
-        return Fingerprint(sorted(needed | {stream.time}))
-
-    def add(self, part: Slice, native: bool) -> None:
-        """Add the rows of a slice, rejected ones too."""
-        columns = [one_array(part.table.column(c)) for c in self.columns]
-        self._rows += part.table.num_rows + part.rejected.num_rows
-        self._sum += sum_of_rows(columns, part.table.num_rows)
-        if part.rejected.num_rows and not native:
-            self._sum += sum_of_rows([one_array(part.rejected["raw"])], part.rejected.num_rows)
-
-    def describe(self) -> dict[str, Any]:
-        return {"rows": self._rows, "sum": self._sum % 2**64, "columns": self.columns}
+    experience: Experience = field(default_factory=Experience)
 
 
 def pack_task(job: Job) -> Callable[[Batches], Batches]:
@@ -121,27 +100,34 @@ def pack_task(job: Job) -> Callable[[Batches], Batches]:
 
 
 def fingerprint_task(
-    streams: dict[str, StreamDef], columns: dict[str, list[int]]
+    streams: dict[str, StreamDef], columns: dict[str, list[int]], memory: int
 ) -> Callable[[Batches], Batches]:
     """Return the function that reads the rows of a batch again, only to take fingerprints."""
 
     def run(batches: Batches) -> Batches:
-        return to_batches(_fingerprints(streams, columns, batches))
+        return to_batches(_fingerprints(streams, columns, memory, batches))
 
     return run
 
 
 def _fingerprints(
-    streams: dict[str, StreamDef], columns: dict[str, list[int]], batches: Batches
+    streams: dict[str, StreamDef], columns: dict[str, list[int]], memory: int, batches: Batches
 ) -> Iterator[Parcel]:
-    for name, rows in _by_stream(batches).items():
+    for name, rows in _by_stream(batches, memory).items():
         if name not in columns:
             continue
-        found = Fingerprint(columns[name])
-        native = _is_native(streams[name], rows)
+        found = Contents(columns[name])
+        native = _is_native(name, rows)
         for _, part, _ in _slices(streams[name], rows, frozenset(found.columns)):
-            found.add(part, native)
+            _count(found, part, native)
         yield report({"kind": "fingerprint", "stream": name, "input": found.describe()})
+
+
+def _count(contents: Contents, part: Slice, native: bool) -> None:
+    """Add the rows of a slice, rejected ones too."""
+    contents.add(part.table)
+    if part.rejected.num_rows:
+        contents.add(part.rejected, () if native else ("raw",))
 
 
 def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
@@ -163,6 +149,7 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
                 storage,
                 job.settings,
                 job.timeline,
+                job.experience,
             )
             yield from to_batches(_sent(job, parcels, f"{stage}-{shard}"))
         forget_deleted()
@@ -180,20 +167,25 @@ def _storage(job: Job, part: str) -> SegmentStorage:
     return SegmentStorage(job.segments, f"{job.batch}-{part}", job.settings.fsync)
 
 
-def _by_stream(batches: Batches) -> dict[str, pa.Table]:
-    described: dict[str, list[pa.Table]] = {}
+def _by_stream(batches: Batches, memory: int) -> dict[str, pa.Table]:
+    """Return what came of each stream; beyond some memory it lies in temporary files."""
+    overflow = Overflow(memory)
+    described: dict[str, list[pa.RecordBatch]] = {}
     for batch in batches:
         names = pc.unique(batch.column("stream")).to_pylist()
         for name in names:
-            part = pa.Table.from_batches([batch])
+            part = batch
             if len(names) > 1:
-                part = part.filter(pc.equal(part.column("stream"), name))
-            described.setdefault(name, []).append(part)
-    return {name: pa.concat_tables(parts) for name, parts in described.items()}
+                part = batch.filter(pc.equal(batch.column("stream"), name))
+            if _is_native(name, part):
+                part = part.select([*native_rows.COLUMNS, native_column(name)])
+            described.setdefault(name, []).append(overflow.keep_rows(part))
+    overflow.close()
+    return {name: pa.Table.from_batches(parts) for name, parts in described.items()}
 
 
 def _pack(job: Job, batches: Batches) -> Iterator[Parcel]:
-    for name, rows in _by_stream(batches).items():
+    for name, rows in _by_stream(batches, job.settings.stage_memory).items():
         with _storage(job, f"pack-{folder_name(name)}") as storage:
             yield from _pack_stream(job, job.streams[name], rows, storage)
 
@@ -211,17 +203,19 @@ def _pack_stream(
         job.shards,
         job.routes,
         storage,
+        job.timeline.answered,
     )
     rejects: list[dict[str, Any]] = []
     rejected = 0
-    native = _is_native(stream, rows)
-    fingerprint = Fingerprint.of_plan(job.plan, stream, native)
-    for origin, part, wanted in _slices(stream, rows, needs_of(job.plan, stream)[0]):
+    native = _is_native(stream.name, rows)
+    read = frozenset[int]() if native else needs_of(job.plan, stream)[0]
+    contents = Contents(sorted(read | {stream.time}))  # of rows that Spark parses the time alone
+    for origin, part, wanted in _together(_slices(stream, rows, needs_of(job.plan, stream)[0])):
         if origin.floor is not None and not origin.partition:  # a promise of the whole stream
             packer.promise(origin.floor)
             continue
         packer.appear(origin.partition, origin.number)
-        fingerprint.add(part, native)
+        _count(contents, part, native)
         position = None if origin.ordinal < 0 else part.positions + origin.ordinal
         late = packer.add(part.table, position, wanted, origin.partition)
         if late.num_rows and stream.late is not None:
@@ -244,19 +238,67 @@ def _pack_stream(
             **packer.report(),
             "rejected": rejected,
             "rejects": rejects,
-            "input": fingerprint.describe(),
+            "input": contents.describe(),
         }
     )
 
 
-def _is_native(stream: StreamDef, rows: pa.Table) -> bool:
+def _together(parts: Iterator[Part]) -> Iterator[Part]:
+    """Put small slices that follow one another in their partition together.
+
+    Ten pushes of one row are then packed, sent and joined as one of ten rows.
+    """
+    held: list[Part] = []
+    rows = 0
+    for each in parts:
+        origin, part, _ = each
+        fits = _is_small(each) and (not held or _is_next(held[-1][0], origin))
+        if held and (not fits or rows + part.table.num_rows > _SMALL_ROWS):
+            yield _joined(held)
+            held, rows = [], 0
+        if not _is_small(each):
+            yield each
+            continue
+        held.append(each)
+        rows += part.table.num_rows
+    if held:
+        yield _joined(held)
+
+
+def _is_small(part: Part) -> bool:
+    """Whether a slice may be put together with others: few rows, and nothing else to be told."""
+    origin, rows, wanted = part
+    return (
+        0 < rows.table.num_rows <= _SMALL_ROWS
+        and rows.rejected.num_rows == 0
+        and wanted is None
+        and origin.ordinal >= 0
+        and origin.floor is None
+        and not origin.ends
+    )
+
+
+def _is_next(before: Origin, origin: Origin) -> bool:
+    return (before.partition, before.number) == (origin.partition, origin.number)
+
+
+def _joined(parts: list[Part]) -> Part:
+    if len(parts) == 1:
+        return parts[0]
+    origin, first, _ = parts[0]
+    table = pa.concat_tables([part.table for _, part, _ in parts]).combine_chunks()
+    positions = np.concatenate([part.positions + own.ordinal for own, part, _ in parts])
+    return replace(origin, ordinal=0), replace(first, table=table, positions=positions), None
+
+
+def _is_native(stream: str, rows: pa.Table | pa.RecordBatch) -> bool:
     """Whether the rows of a stream come parsed by Spark, and not as descriptors."""
-    native = native_column(stream.name)
+    native = native_column(stream)
     return native in rows.column_names and rows.column(native).null_count < rows.num_rows
 
 
 def _slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int]) -> Iterator[Part]:
-    if _is_native(stream, rows):
+    if _is_native(stream.name, rows):
         return _native_slices(stream, rows, native_column(stream.name))
     return _described_slices(stream, rows, needed)
 
@@ -290,29 +332,20 @@ def _described_slices(stream: StreamDef, rows: pa.Table, needed: frozenset[int])
 
 def _native_slices(stream: StreamDef, rows: pa.Table, native: str) -> Iterator[Part]:
     """Take rows that Spark has parsed, in order of arrival, partition by partition."""
-    order = arrival_order(rows)
-    struct = one_array(rows.column(native))
-    if (np.diff(order) != 1).any():
-        struct = struct.take(pa.array(order))
-    names = one_array(rows.column("partition")).fill_null("").take(pa.array(order))
-    paths = rows.column("path").take(pa.array(order))
     ended = bool(pc.any(rows.column("ends")).as_py())
-    for name in sorted(pc.unique(names).to_pylist()):
-        mine = pc.equal(names, name)
-        whole = pc.all(mine).as_py()
-        some = struct if whole else struct.filter(mine)
-        part = read_native(stream, some)
+    for piece in native_rows.pieces(rows):
+        struct = one_array(piece.rows.column(native))
+        part = read_native(stream, struct, position=piece.first)
         if part.rejected.num_rows:
-            where = paths if whole else paths.filter(mine)
-            part = replace(part, place=_places_in(where))
-        at = some.type.get_field_index(WANTED)
-        wanted = None if at < 0 else to_mask(some.field(at))[part.positions]
-        yield Origin(-1, name, ends=ended), part, wanted
+            part = replace(part, place=_places_in(piece.rows.column("path"), piece.first))
+        at = struct.type.get_field_index(WANTED)
+        wanted = None if at < 0 else to_mask(struct.field(at))[part.positions - piece.first]
+        yield Origin(-1, piece.partition, ends=ended), part, wanted
 
 
-def _places_in(paths: pa.ChunkedArray) -> Callable[[int], str]:
-    """Return what tells where a native row came from."""
-    return lambda at: _native_place(paths[at].as_py(), at)
+def _places_in(paths: pa.ChunkedArray, first: int) -> Callable[[int], str]:
+    """Return what tells where a native row came from; ``first`` is the position of the first."""
+    return lambda at: _native_place(paths[at - first].as_py(), at)
 
 
 def _set_aside(

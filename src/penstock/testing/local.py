@@ -15,10 +15,13 @@ import pyarrow as pa
 
 from penstock import algebra
 from penstock.algebra import Node
+from penstock.lane.answering import Committed
 from penstock.model import MIN_TIME, Batch, Schema
+from penstock.physical.answered import Answered
 from penstock.physical.batch import Arrivals, Outcome, run_batch
 from penstock.physical.book import BookedQuery, Moment, QueryBook
 from penstock.physical.closing import settle_all
+from penstock.physical.efforts import Experience, Measured, measured_after
 from penstock.physical.key_loads import Heat, Reached
 from penstock.physical.key_splits import routes
 from penstock.physical.packing import TablePacker
@@ -26,6 +29,7 @@ from penstock.physical.parcels import Parcel
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.progress import Decision, Progress, Timeline
 from penstock.runs.state import MemoryStorage
+from penstock.schedule.board import Promise
 from penstock.settings import Settings
 from penstock.timing import TimeRules
 
@@ -40,7 +44,8 @@ class LocalEngine:
     are packed in chunks of ``table_rows`` rows.  ``heat`` decides which keys of joins are split;
     `hot` are those that are.
     `answers` are rows ``(values, start, end)`` as they left, `views` whole snapshots, and ``as_of``
-    says of which instant; `late` are rows that came too late.
+    says of which instant; `late` are rows that came too late.  `measured` is what is known of
+    operators, `outcome` that of the last batch.  ``promises`` say how soon queries want answers.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class LocalEngine:
         mode: str = "intervals",
         table_rows: int = 1 << 18,
         heat: Heat | None = None,
+        promises: Mapping[str, Promise] | None = None,
     ) -> None:
         self.config = Settings(settings)
         self.heat = heat or Heat()
@@ -75,10 +81,15 @@ class LocalEngine:
         self.views: dict[str, list[Row]] = {}
         self.as_of: dict[str, int] = {}
         self.late: dict[str, list[Row]] = {}
+        self.measured: Measured = {}
+        self.outcome = Outcome([])
+        self.answered = Answered()
+        self.ceilings: dict[str, int] = {}
         self.book = QueryBook(self.config)
         for name, node in plans.items():
             self.announce(node)
-            self.book.add(BookedQuery(name, node, mode))
+            promise = (promises or {}).get(name, Promise())
+            self.book.add(BookedQuery(name, node, mode, promise=promise))
         self.replan()
 
     def announce(self, node: Node) -> None:
@@ -128,7 +139,6 @@ class LocalEngine:
         decisions: Mapping[str, Decision] | None = None,
     ) -> None:
         """Run one micro-batch of rows of source partitions, each with the partition's name."""
-        searching = self.config.join_split == 0 and self.shards > 1
         arrivals = {}
         for name, scan in self.streams.items():
             came = ((part, to_table(scan.schema, some)) for part, some in parts.get(name, ()))
@@ -140,7 +150,10 @@ class LocalEngine:
             {name: self.rules(name) for name in self.streams},
             decisions or {},
             self.plan.stream_groups,
+            self.answered,
+            self.ceilings,
         )
+        searching = self._searching
         outcome, late = run_batch(
             self.plan,
             arrivals,
@@ -150,7 +163,10 @@ class LocalEngine:
             self.config,
             self._pack_tables(),
             routes(self.plan, self.hot, searching),
+            Experience(self.measured),
         )
+        self.measured = measured_after(self.measured, outcome.efforts)
+        self.outcome = outcome
         for name, table in late.items():
             self.late[name] += [tuple(r.values()) for r in table.to_pylist()]
         after = timeline.after(outcome.told)
@@ -160,6 +176,17 @@ class LocalEngine:
         told = outcome.counted
         self.hot = self.heat.decide(self.plan, self.hot, told, reached, self.shards, searching)
         self._number += 1
+
+    @property
+    def _searching(self) -> bool:
+        return self.config.join_split == 0 and self.shards > 1
+
+    def committed(self) -> Committed:
+        """Return what is true after the last batch, for who answers rows beside the batches."""
+        beats = {name: found.heartbeat for name, found in self.progress.items()}
+        split = routes(self.plan, self.hot, self._searching)
+        states = [dict(states) for states in self._states]
+        return Committed(self._number - 1, states, beats, self._storage, split)
 
     def rules(self, stream: str) -> TimeRules:
         """Return what a stream says about time."""
@@ -174,7 +201,8 @@ class LocalEngine:
             if source.since != self._number:
                 continue
             node = self._tables[source.name]
-            table = to_table(node.schema, self._table_rows[source.name])
+            given = self._table_rows[source.name] if node.rows is None else node.rows
+            table = to_table(node.schema, given)
             valid = (node.valid_from, node.valid_to)
             packer = TablePacker(self.plan, [at], valid, self.config, self.shards)
             for first in range(0, table.num_rows, self._chunk):

@@ -28,7 +28,7 @@ from penstock.model import INF, MIN_TIME, TIMESTAMP
 from penstock.operators.output import OutputSpec
 from penstock.physical.book import BookedQuery
 from penstock.physical.planner import Query
-from penstock.physical.progress import Decision
+from penstock.physical.progress import Decision, newest_times
 from penstock.reference import (
     Inputs,
     Judge,
@@ -73,9 +73,9 @@ class RigQuery(BookedQuery):
             return ("stream",)
         return ("log", "intervals", "view") if self.mode == "view" else ("log", "intervals")
 
-    def outputs(self, node: Node) -> list[Query]:
+    def outputs(self, node: Node, rules: bool) -> list[Query]:
         """Return one output for each mode, all of one plan."""
-        (one,) = super().outputs(node)
+        (one,) = super().outputs(node, rules)
         return [replace(one, name=f"{self.name} {mode}", mode=mode) for mode in self.modes]
 
 
@@ -132,11 +132,18 @@ class Machine:
                 if kind == "query":
                     self._engine.book.drop(self._named(name).name)
                     self._changed = True
+            case statements.Change(setting, value):
+                config = self._engine.config
+                running = bool(self._engine.book.queries)
+                given = config.changed(setting, value) if running else config.but({setting: value})
+                self._engine.config = self._engine.book.config = given
+            case statements.Insert(stream, rows):
+                self.feed(stream, rows)
             case statements.Show() | statements.Describe() | statements.Explain():
                 return
             case _:
                 raise NotSupportedError(
-                    f"a rig runs CREATE and DROP, but not "
+                    f"a rig runs CREATE, DROP, SET and INSERT, but not "
                     f"{type(statement).__name__.upper()}; give a query a name with CREATE QUERY"
                 )
 
@@ -156,7 +163,9 @@ class Machine:
             sink = self.catalog.get("sink", definition.sink)
         streams = algebra.streams_of(definition.plan)
         for node in algebra.walk(definition.plan):
-            if isinstance(node, algebra.TableScan) and node.table not in self._tables:
+            if not isinstance(node, algebra.TableScan) or node.rows is not None:
+                continue
+            if node.table not in self._tables:
                 raise QueryError(
                     f"the rows of table '{node.table}' must be given to the rig: "
                     f"tables={{'{node.table}': [...]}}"
@@ -392,7 +401,7 @@ class Machine:
         """Whether the answer by which a query is measured waits for nothing."""
         measured = f"{query.name} {'stream' if query.mode == 'stream' else 'log'}"
         plan = self._engine.plan
-        node = next(answer.node for answer in plan.answers if answer.query == measured)
+        node = plan.answer(measured).node
         output = plan.nodes[node].spec
         return isinstance(output, OutputSpec) and output.at_once
 
@@ -427,7 +436,8 @@ class Machine:
     def _as_of(self, query: RigQuery, at: Any) -> int:
         until = self._heartbeat(query)
         if at is None:
-            newest = max(self._engine.progress[s].max_time for s in query.streams)
+            times = newest_times(self._engine.progress)
+            newest = max(times[s] for s in query.streams)
             return max(MIN_TIME, min(until - 1, newest)) if until > MIN_TIME else MIN_TIME
         time = instant(at, query.stamps, self._day)
         if time >= until:

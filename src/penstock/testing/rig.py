@@ -26,15 +26,18 @@ CUTS = ("as fed", "in one batch", "row by row")
 MOST_BATCHES = 200
 """Most micro-batches of a replay row by row; with more rows than that, several rows are one."""
 
-HOSTILE: tuple[dict[str, Any], ...] = (
-    {"rules": False},
-    {"merge.strategy": "always"},
-    {"merge.strategy": "never", "panes": False},
-    {"block.rows": 2, "join.buffer": "output"},
-    {"join.method": "tpmj", "join.memory": 1},
-    {"join.index": False, "join.multiway": "never"},
+HOSTILE: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("as fed", {"rules": False}),
+    ("row by row", {"merge.strategy": "always"}),
+    ("row by row", {"merge.strategy": "never", "panes": False}),
+    ("in one batch", {"block.rows": 2, "join.buffer": "output"}),
+    ("row by row", {"join.method": "tpmj", "join.memory": 1}),
+    ("as fed", {"join.index": False, "join.multiway": "never"}),
 )
-"""Settings that may change how the engine works, never what it answers."""
+"""Settings that may change how the engine works, never what it answers.
+
+Each is tried with the batches under which it has most to do: many runs, or many rows at once.
+"""
 
 
 class Rig(Machine):
@@ -254,8 +257,8 @@ def _variants(more: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int, dic
         for shards in (1, 3):
             for lifetime in lifetimes:
                 yield cuts, shards, dict(lifetime)
-    for settings in (*HOSTILE, *more):
-        yield "row by row", 1, dict(settings)
+    for cuts, settings in (*HOSTILE, *(("row by row", own) for own in more)):
+        yield cuts, 1, dict(settings)
 
 
 def _recut(events: Iterable[tuple[str, Any]], cuts: str) -> Iterator[tuple[str, Any]]:

@@ -11,18 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
-from sqlglot import exp
-
 from penstock.algebra import AsofJoin, Node
-from penstock.cql.binding.joining import conjuncts
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
-from penstock.cql.grammar.syntax import FromItem, Scalar, Span, span_of
+from penstock.cql.grammar.syntax import FromItem, Span, conjuncts_of, span_of
 from penstock.expr.functions import resolve_call
-from penstock.expr.nodes import Call, Expr, columns_of, shift
-from penstock.expr.types import type_name
+from penstock.expr.nodes import Call, Expr, columns_of, conjuncts, shift
+from penstock.expr.types import is_numeric, is_temporal, type_name
 
 _FLIPPED = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt", "eq": "eq"}
 
@@ -66,7 +62,7 @@ class AsofBinder:
                 nearest[1][3],
             )
         name, mine, theirs, span = nearest[0]
-        if not _is_ordered(mine.type):
+        if not is_numeric(mine.type) and not is_temporal(mine.type):
             self.source.refuse(
                 f"ASOF JOIN compares times, dates or numbers, got {type_name(mine.type)}; cast "
                 f"both sides to one of them",
@@ -94,7 +90,7 @@ class AsofBinder:
     def _conditions(self) -> Iterator[tuple[Expr, Span]]:
         scope = self.before.plus(self.own)
         for place, written in (("MATCH_CONDITION", self.item.match), ("ON", self.item.on)):
-            for part in _parts(written) if written is not None else ():
+            for part in conjuncts_of(written) if written is not None else ():
                 bound = ScalarBinder(self.source, scope, place).condition(part)
                 yield from ((condition, span_of(part)) for condition in conjuncts(bound))
         for at, name in enumerate(self.item.using):
@@ -130,24 +126,3 @@ class AsofBinder:
 
     def _places(self, expr: Expr) -> set[str]:
         return {"left" if c < self.width else "right" for c in columns_of(expr)}
-
-
-def _parts(condition: Scalar) -> Iterator[Scalar]:
-    """Split what was typed at AND, so that each part has its own span."""
-    match condition:
-        case exp.And():
-            yield from _parts(condition.this)
-            yield from _parts(condition.expression)
-        case exp.Paren():
-            yield from _parts(condition.this)
-        case _:
-            yield condition
-
-
-def _is_ordered(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_date(kind)
-    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from penstock.algebra import Node, TableScan, streams_of, walk
@@ -11,14 +13,16 @@ from penstock.catalog import Catalog
 from penstock.cql.binding.binder import QueryBinder
 from penstock.cql.binding.definitions import DefinitionBinder
 from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
-from penstock.cql.binding.scope import Scope
+from penstock.cql.binding.scope import Priority, Scope
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.statements import (
     Ask,
+    Change,
     Create,
     Describe,
     Drop,
     Explain,
+    Insert,
     Pause,
     Resume,
     Select,
@@ -27,6 +31,8 @@ from penstock.cql.binding.statements import (
     Statement,
 )
 from penstock.cql.binding.times import WindowBinder, chronons, time_kinds
+from penstock.cql.binding.values import bind_insert
+from penstock.cql.grammar.foreign import led_home
 from penstock.cql.grammar.parse import (
     MATERIALIZED,
     parse_duration,
@@ -39,14 +45,17 @@ from penstock.cql.grammar.syntax import (
     CreateSyntax,
     DropSyntax,
     ExplainSyntax,
+    InsertSyntax,
     Name,
     Parsed,
     QuerySyntax,
+    SetSyntax,
     Span,
 )
-from penstock.errors import suggest
+from penstock.errors import ConfigError, QueryError, QueryWarning, suggest
 from penstock.expr.nodes import AggregateCall, Column, Expr
 from penstock.model import Schema
+from penstock.settings import Settings
 from penstock.windows import WindowSpec
 
 _KINDS = ("stream", "table", "view", "sink", "query")
@@ -56,7 +65,18 @@ def bind(parsed: Parsed, catalog: Catalog) -> Statement:
     """Return what the statement asks for; every name is looked up and every type checked."""
     source = Script(parsed.script)
     with _guarded(source, parsed.span):
-        return _BINDERS[type(parsed.syntax)](source, catalog, parsed)
+        statement = _BINDERS[type(parsed.syntax)](source, catalog, parsed)
+    if source.warnings and isinstance(statement, Create | Explain | Select):
+        return replace(statement, warnings=_about(source, statement))
+    return statement
+
+
+def _about(source: Script, statement: Create | Explain | Select) -> tuple[QueryWarning, ...]:
+    """Return the warnings of a statement, which know what it declares."""
+    name = statement.definition.name if isinstance(statement, Create) else ""
+    for warning in source.warnings:
+        warning.about = name
+    return tuple(sorted(source.warnings, key=lambda warning: warning.start))
 
 
 def bind_query(text: str, catalog: Catalog) -> Node:
@@ -66,22 +86,34 @@ def bind_query(text: str, catalog: Catalog) -> Node:
         return QueryBinder(source, catalog).top(syntax)
 
 
-def bind_scalar(text: str, schema: Schema, qualifier: str = "") -> tuple[Expr, str]:
-    """Return an expression over the columns of a schema, and its name (alias or text)."""
+def bind_scalar(
+    text: str, schema: Schema, qualifier: str = "", priority: Expr | None = None
+) -> tuple[Expr, str]:
+    """Return an expression over the columns of a schema, and its name (alias or text).
+
+    ``priority`` is what `_priority` means in it, if it means anything.
+    """
     source = Script(text)
     syntax, alias = parse_scalar(text)
+    scope = Scope.of(qualifier, schema).ranked(Priority(qualifier, priority, 0))
     with _guarded(source, (0, len(text))):
-        bound = ScalarBinder(source, Scope.of(qualifier, schema), "an expression").bind(syntax)
+        bound = ScalarBinder(source, scope, "an expression").bind(syntax)
     return bound, alias.text if alias else label(source, syntax)
 
 
-def bind_aggregate(text: str, schema: Schema) -> tuple[AggregateCall, str]:
-    """Return an aggregate such as ``AVG(celsius) AS mean`` over a schema, and its name."""
+def bind_aggregate(
+    text: str, schema: Schema, priority: Expr | None = None
+) -> tuple[AggregateCall, str]:
+    """Return an aggregate such as ``AVG(celsius) AS mean`` over a schema, and its name.
+
+    ``priority`` is as in `bind_scalar`.
+    """
     source = Script(text)
     syntax, alias = parse_scalar(text)
     found = Aggregates(len(schema))
+    scope = Scope.of("", schema).ranked(Priority("", priority, 0))
     with _guarded(source, (0, len(text))):
-        bound = ScalarBinder(source, Scope.of("", schema), "an aggregate", found).bind(syntax)
+        bound = ScalarBinder(source, scope, "an aggregate", found).bind(syntax)
     if not isinstance(bound, Column) or bound.index < len(schema):
         source.fail("an aggregate must be given, such as AVG(x) AS mean", (0, len(text)))
     return found.calls[0], alias.text if alias else label(source, syntax)
@@ -91,10 +123,15 @@ def bind_window(text: str, node: Node) -> WindowSpec:
     """Return a window such as ``[RANGE 5 SECONDS]`` over a plan."""
     source = Script(text)
     syntax = parse_window(text)
+    if syntax.area is not None:
+        source.fail("an area is a condition here: use where(..)", syntax.area.span)
     kinds = time_kinds(node)
     if len(kinds) != 1:
         source.fail("a window must be over a stream", syntax.span)
-    return WindowBinder(source, node.schema, next(iter(kinds)), "the input").bind(syntax)
+    found = WindowBinder(source, node.schema, next(iter(kinds)), "the input").bind(syntax)
+    for doubt in source.warnings:
+        warnings.warn(doubt, stacklevel=3)
+    return found
 
 
 def bind_duration(text: str, node: Node) -> int:
@@ -109,6 +146,8 @@ def _guarded(source: Script, span: Span) -> Iterator[None]:
     try:
         with source.at(span):
             yield
+    except QueryError as error:
+        raise led_home(error) from None
     except RecursionError:
         source.fail("the statement is nested too deeply; split it with CREATE VIEW", span)
 
@@ -159,7 +198,7 @@ def _drop(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
 
 def _uses(query: Any, kind: str, name: str) -> bool:
     if kind == "sink":
-        return query.sink is not None and query.sink.lower() == name.lower()
+        return name.lower() in {sink.lower() for sink in (query.sink, query.early) if sink}
     if kind == "stream":
         return name in streams_of(query.plan)
     if kind == "table":
@@ -188,6 +227,23 @@ def _command(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
     return Pause(name) if syntax.verb == "pause" else Resume(name)
 
 
+def _set(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
+    syntax = parsed.syntax
+    assert isinstance(syntax, SetSyntax)
+    try:
+        Settings().but({syntax.setting.text: syntax.value})
+    except ConfigError as error:
+        source.fail(str(error), syntax.span)
+    return Change(syntax.setting.text, syntax.value)
+
+
+def _insert(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
+    syntax = parsed.syntax
+    assert isinstance(syntax, InsertSyntax)
+    stream = _found(source, catalog, "stream", syntax.name)
+    return Insert(stream.name, bind_insert(source, stream, syntax))
+
+
 def _explain(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, ExplainSyntax)
@@ -209,6 +265,8 @@ _BINDERS: dict[type, Callable[[Script, Catalog, Parsed], Statement]] = {
     CreateSyntax: _create,
     DropSyntax: _drop,
     CommandSyntax: _command,
+    SetSyntax: _set,
+    InsertSyntax: _insert,
     ExplainSyntax: _explain,
     QuerySyntax: _select,
 }

@@ -13,11 +13,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from penstock.algebra import (
+    EVERY,
     Distinct,
     Node,
     Over,
     Project,
-    Scan,
     SetOp,
     SortKey,
     TableScan,
@@ -27,9 +27,12 @@ from penstock.algebra import (
     is_stream,
     pulses_of,
     streams_of,
+    without_ends,
 )
-from penstock.catalog import Catalog
+from penstock.catalog import Catalog, StreamDef, TableDef
+from penstock.cql.binding.areas import inside
 from penstock.cql.binding.clock import beside_clock
+from penstock.cql.binding.doubts import doubt_limit
 from penstock.cql.binding.newest import newest_item
 from penstock.cql.binding.over import has_over, time_columns, window_ends
 from penstock.cql.binding.scalars import ScalarBinder
@@ -38,6 +41,7 @@ from penstock.cql.binding.script import Script
 from penstock.cql.binding.select import SelectBinder, position, top_k
 from penstock.cql.binding.subqueries import Partners
 from penstock.cql.binding.times import WindowBinder, check_one_kind, find_column, time_kinds
+from penstock.cql.binding.values import bind_values
 from penstock.cql.grammar.syntax import (
     Body,
     FromItem,
@@ -48,6 +52,7 @@ from penstock.cql.grammar.syntax import (
     SetQuery,
     Span,
     StreamOf,
+    ValuesSyntax,
     WindowSyntax,
 )
 from penstock.errors import suggest
@@ -55,9 +60,6 @@ from penstock.expr.functions import coerce
 from penstock.expr.nodes import Column, Expr
 from penstock.expr.types import common_type, type_name
 from penstock.windows import Bounds, WindowSpec
-
-ALL = 2**62
-"""The limit of a query that is ordered and has none."""
 
 
 class QueryBinder:
@@ -81,9 +83,11 @@ class QueryBinder:
         self.deferred: dict[str, QuerySyntax] = {}
         self.places: list[tuple[Node, Span]] = []
         self.is_once = False
+        self.delivered: SelectQuery | None = None
 
     def top(self, query: QuerySyntax) -> Node:
         """Return the plan of a query that is delivered: a relation unless it says ISTREAM or so."""
+        self.delivered = _outermost(query)
         plan = self.query(query)
         self._check_names(plan, query)
         if is_stream(plan) and not _says_stream(query):
@@ -95,10 +99,10 @@ class QueryBinder:
         self.is_once = True
         inner = query
         while isinstance(inner.body, QuerySyntax) and not (
-            inner.order or inner.names or inner.limit
+            inner.order or inner.names or inner.cuts
         ):
             inner = inner.body
-        return self.top(replace(inner, limit=ALL) if inner.order and not inner.limit else query)
+        return self.top(replace(inner, limit=EVERY) if inner.order and not inner.cuts else query)
 
     def view(self, query: QuerySyntax) -> Node:
         """Return the plan of a query that others read."""
@@ -128,16 +132,16 @@ class QueryBinder:
                 else:
                     inner.names[name.text.lower()] = inner.view(part)
             return inner.query(replace(query, names=()))
-        if query.order and query.limit is None:
+        if query.order and not query.cuts:
             self.source.refuse(
                 "a relation that changes over time has no order; add LIMIT k", query.order_span
             )
+        if not self.is_once:
+            doubt_limit(self.source, query.limit, query.order, query.limit_span)
         if isinstance(query.body, SelectQuery):
-            return self._block(query.body).bind(query.order, query.limit)
+            return self._block(query.body).bind(query)
         plan = self.body(query.body)
-        if query.limit is None:
-            return plan
-        return top_k(plan, self._order_by_output(query.order, plan), query.limit)
+        return top_k(plan, self._order_by_output(query.order, plan), query)
 
     def _order_by_output(self, order: tuple[OrderItem, ...], plan: Node) -> tuple[SortKey, ...]:
         binder = ScalarBinder(self.source, Scope.of("", plan.schema), "ORDER BY")
@@ -155,9 +159,11 @@ class QueryBinder:
         """Return the plan of a query without its ORDER BY and LIMIT."""
         match body:
             case SelectQuery():
-                return self._block(body).bind((), None)
+                return self._block(body).bind()
             case SetQuery():
                 return self._set_query(body)
+            case ValuesSyntax():
+                return bind_values(self.source, body)
             case StreamOf(kind, query, _):
                 plan = self.query(query)
                 if kind == "istream" and isinstance(plan, Over):
@@ -206,7 +212,7 @@ class QueryBinder:
     def _within(self, around: Scope | None) -> QueryBinder:
         """Return the binder of a query inside this one."""
         inner = QueryBinder(self.source, self.catalog, self.names, around)
-        inner.places, inner.is_once = self.places, self.is_once
+        inner.places, inner.is_once, inner.delivered = self.places, self.is_once, self.delivered
         inner.deferred = dict(self.deferred)
         return inner
 
@@ -217,7 +223,7 @@ class QueryBinder:
         """Return a sub-query of WHERE; only a plain SELECT block may depend on what is around."""
         inner = self._within(around)
         body: Body = query
-        while isinstance(body, QuerySyntax) and not body.names and body.limit is None:
+        while isinstance(body, QuerySyntax) and not body.names and not body.cuts:
             if body.order:
                 inner.query(body)
             body = body.body
@@ -252,14 +258,29 @@ class QueryBinder:
         self.places.append((node, (item.span[0], read.span[1])))
         return qualifier, node
 
+    def closes(self, node: Node) -> bool:
+        """Whether a stream of a plan closes parts of itself, by punctuations."""
+        found = (self.catalog.streams.get(name.lower()) for name in streams_of(node))
+        return any(stream.timing.closing for stream in found if stream is not None)
+
+    def owner(self, item: FromItem) -> StreamDef | TableDef | None:
+        """Return the stream or table whose rows an item of FROM has; None: those of a query."""
+        name = item.rows_of or item.source
+        if not isinstance(name, Name) or name.text.lower() in self.names:
+            return None
+        key = name.text.lower()
+        return self.catalog.streams.get(key) or self.catalog.tables.get(key)
+
     def _windowed(self, node: Node, window: WindowSyntax, owner: str) -> Node:
         """Return a relation through a window."""
+        node = without_ends(node)
         if window.descriptor is not None:
             self._check_descriptor(node, window.descriptor, owner)
         binder = WindowBinder(self.source, node.schema, next(iter(time_kinds(node))), owner)
         spec = binder.bind(window)
         if not window.closed:
-            return Window(node, spec)
+            held = Window(node, spec)
+            return held if window.area is None else inside(self.source, held, window.area)
         start = Bounds(binder.time_type, names=("window_start",))
         end = Bounds(binder.time_type, names=("window_end",))
         over = ToStream("dstream", Window(node, replace(spec, bounds=start)))
@@ -296,7 +317,7 @@ class QueryBinder:
         if key in self.names:
             return "query", self.names[key]
         if (stream := self.catalog.streams.get(key)) is not None:
-            return "stream", Scan(stream.name, stream.schema, stream.time)
+            return "stream", stream.relation
         if (table := self.catalog.tables.get(key)) is not None:
             scan = TableScan(table.name, table.schema, table.valid_from, table.valid_to)
             return "table", scan
@@ -336,7 +357,7 @@ def converted(node: Node, types: Sequence[pa.DataType]) -> Node:
 
 def _says_stream(query: QuerySyntax) -> bool:
     """Whether the outermost operator is ISTREAM, DSTREAM or RSTREAM, or a window function."""
-    if query.limit is not None:
+    if query.cuts:
         return False
     if isinstance(query.body, QuerySyntax):
         return _says_stream(query.body)
@@ -346,17 +367,27 @@ def _says_stream(query: QuerySyntax) -> bool:
     return isinstance(query.body, StreamOf)
 
 
-def _output_span(query: QuerySyntax, name: str) -> Span:
-    """Return where the last output column of a name was written, else the whole query."""
+def _outermost(query: QuerySyntax) -> SelectQuery | None:
+    """Return the block that names the columns of a query; VALUES name themselves."""
     body: Body = query
     while not isinstance(body, SelectQuery):
         match body:
+            case ValuesSyntax():
+                return None
             case QuerySyntax():
                 body = body.body
             case StreamOf():
                 body = body.query
             case SetQuery():
                 body = body.left
+    return body
+
+
+def _output_span(query: QuerySyntax, name: str) -> Span:
+    """Return where the last output column of a name was written, else the whole query."""
+    body = _outermost(query)
+    if body is None:
+        return query.span
     for item in reversed(body.items):
         if item.star:
             return item.span

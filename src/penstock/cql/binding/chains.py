@@ -19,6 +19,7 @@ from penstock.algebra import (
     Aggregate,
     Distinct,
     Filter,
+    GroupTop,
     Join,
     Node,
     Over,
@@ -218,7 +219,7 @@ def is_bounded(node: Node) -> bool:
             return is_mortal(node) or spec.rows is not None or spec.before is not None
         case Scan() | ToStream() | Over():
             return False
-        case TableScan() | Aggregate() | TopK():
+        case TableScan() | Aggregate() | TopK() | GroupTop():
             return True
         case Join(left, right, kind="inner" | "semi") | SetOp("intersect", _, left, right):
             return is_mortal(node) or (is_bounded(left) and is_bounded(right))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.algebra import Filter, Node, Project, Scan, UnionAll, Window, streams_of
+from penstock.algebra import Filter, Node, Project, UnionAll, Window, streams_of
 from penstock.catalog import CLOCK
 from penstock.cql.binding.times import STAMPS, time_kinds
 from penstock.expr.nodes import Literal
@@ -20,7 +20,7 @@ def beside_clock(plan: Node) -> Node:
     """Return a plan whose time passes: as it is, or, of tables valid by TIMESTAMP, by the clock."""
     if streams_of(plan) or time_kinds(plan) != {STAMPS}:
         return plan
-    ticks = Window(Scan(CLOCK.name, CLOCK.schema, CLOCK.time), WindowSpec())
+    ticks = Window(CLOCK.scan, WindowSpec())
     nothing = Filter(ticks, Literal(False, pa.bool_()))
     nulls = tuple(Literal(None, kind) for kind in plan.schema.types)
     return UnionAll((plan, Project(nothing, nulls, plan.schema.names)))

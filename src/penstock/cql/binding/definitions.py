@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.algebra import is_stream, streams_of
+from penstock.algebra import Node, Scan, is_stream, streams_of, walk
 from penstock.catalog import (
     Catalog,
     Definition,
@@ -17,20 +17,28 @@ from penstock.catalog import (
 )
 from penstock.cql.binding.binder import QueryBinder
 from penstock.cql.binding.clock import beside_clock
+from penstock.cql.binding.priorities import HIGHEST, constants
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
-from penstock.cql.binding.times import chronons, find_column, kind_of_type, time_kinds
+from penstock.cql.binding.times import chronons, find_column, kind_of_type, seconds, time_kinds
 from penstock.cql.binding.timing import TimingBinder
-from penstock.cql.grammar.syntax import CreateSyntax, Name, OptionValue, span_of
-from penstock.errors import suggest
+from penstock.cql.grammar.syntax import CreateSyntax, Name, OptionValue, Span, span_of
+from penstock.errors import DataError, suggest
+from penstock.expr.functions import coerce
 from penstock.expr.nodes import Expr
-from penstock.expr.types import is_integer, parse_type, type_name
+from penstock.expr.types import BOOLEAN, INT, NULL, is_integer, parse_type, type_name
 from penstock.masking import masked_script
 from penstock.model import INF, TIMESTAMP, Field, Schema
 from penstock.options import Secret
 
 CHANGES = ("intervals", "log", "view")
+
+EARLY_COLUMNS = ("_time", "_as_of")
+"""What an early row says besides its values: when it came, and as of when it holds."""
+
+MOST_WEIGHT = 1_000_000
+"""Of a query."""
 
 
 class DefinitionBinder:
@@ -120,7 +128,23 @@ class DefinitionBinder:
             deadletter=self._sink("ON"),
             late=self._sink("LATE"),
             sql=self.sql,
+            until=self._until(schema, time),
         )
+
+    def _until(self, schema: Schema, time: int) -> int | None:
+        """Return the column of UNTIL, which counts as the time column does."""
+        given: Name | None = self.syntax.clauses.get("UNTIL")
+        if given is None:
+            return None
+        at = find_column(self.source, schema, given, f"stream {self.syntax.name.text}")
+        kind, own = schema[at].type, schema[time].type
+        if (kind != own and not (is_integer(kind) and is_integer(own))) or at == time:
+            self.source.fail(
+                f"UNTIL must name a second column that counts time as {schema[time].name} does, "
+                f"{type_name(own)}, got {given.text}, {type_name(kind)}",
+                given.span,
+            )
+        return at
 
     def _time(self, schema: Schema, owner: str) -> int:
         able = [f.name for f in schema.fields if f.type == TIMESTAMP or is_integer(f.type)]
@@ -145,12 +169,32 @@ class DefinitionBinder:
         if given is None:
             return None
         name = self.syntax.name.text
-        bound = ScalarBinder(self.source, Scope.of(name, schema), "PRIORITY").bind(given)
-        if not is_integer(bound.type):
+        bound = ScalarBinder(self.source, Scope.of(name, schema), "PRIORITY", of_row=True).bind(
+            given
+        )
+        if bound.type == NULL:
+            bound = coerce(bound, INT)
+        if not is_integer(bound.type) and bound.type != BOOLEAN:
             self.source.fail(
-                f"PRIORITY must be a whole number, got {type_name(bound.type)}", span_of(given)
+                f"PRIORITY must be a whole number or BOOLEAN, got {type_name(bound.type)}; say "
+                f"which rows are urgent by a condition, or by CASE WHEN .. THEN 5 ELSE 0 END",
+                span_of(given),
             )
+        self._check_priority(bound, span_of(given))
         return bound
+
+    def _check_priority(self, priority: Expr, span: Span) -> None:
+        """Refuse a constant that is no priority."""
+        try:
+            for value in constants(priority):
+                if not 0 <= value <= HIGHEST:
+                    self.source.fail(
+                        f"PRIORITY must be from 0 (normal) to {HIGHEST}, got {value}; write a "
+                        f"number in between",
+                        span,
+                    )
+        except DataError as error:
+            self.source.fail(f"PRIORITY must have a value, but: {error}", span)
 
     def _table(self) -> TableDef:
         schema = self._schema()
@@ -247,7 +291,55 @@ class DefinitionBinder:
                 "shell or in session.query",
                 self.syntax.query.span,
             )
-        return QueryDef(self.syntax.name.text, plan, self._sink("INTO"), self.sql)
+        given = self.syntax.clauses.get("WITHIN")
+        within = None if given is None else seconds(self.source, given, "WITHIN")
+        return QueryDef(
+            self.syntax.name.text,
+            plan,
+            self._sink("INTO"),
+            self.sql,
+            within=within,
+            weight=self._weight(),
+            early=self._early(plan),
+        )
+
+    def _early(self, plan: Node) -> str | None:
+        """Return the sink of EARLY INTO."""
+        given: Name | None = self.syntax.clauses.get("EARLY")
+        early = self._sink("EARLY")
+        if given is None or early is None:
+            return None
+        if early == self._sink("INTO"):
+            self.source.fail(
+                f"EARLY INTO must name another sink than INTO, because early rows are no part of "
+                f"the answer, got '{early}' twice; CREATE SINK for one of them",
+                given.span,
+            )
+        if not any(isinstance(node, Scan) and node.prioritised for node in walk(plan)):
+            names = ", ".join(sorted(streams_of(plan)))
+            self.source.fail(
+                f"EARLY INTO is about rows with a priority, and no stream of this query says "
+                f"PRIORITY ({names}); declare it on one of them, or leave EARLY INTO out",
+                given.span,
+            )
+        taken = next((n for n in plan.schema.names if n.lower() in EARLY_COLUMNS), None)
+        if taken is not None:
+            self.source.fail(
+                f"EARLY INTO adds the columns {' and '.join(EARLY_COLUMNS)}, and this query has a "
+                f"column '{taken}'; give it another name with AS",
+                given.span,
+            )
+        return early
+
+    def _weight(self) -> float:
+        """Return how much the answers of a query count."""
+        text, span = self.syntax.clauses.get("WEIGHT", ("1", (0, 0)))
+        weight = float(text)
+        if not 0 < weight <= MOST_WEIGHT:
+            self.source.fail(
+                f"WEIGHT must be more than 0 and at most {MOST_WEIGHT:,}, got {text}", span
+            )
+        return weight
 
 
 _BINDERS: dict[str, Callable[[DefinitionBinder], Definition]] = {

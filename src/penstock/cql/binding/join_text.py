@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import re
+from typing import TypeAlias
 
 from penstock.algebra import JOIN_KINDS, Node, Project, streams_of
 from penstock.cql.binding.asof import AsofBinder
 from penstock.cql.binding.chains import attach, is_bounded
-from penstock.cql.binding.joining import JoinBuilder, conjuncts
+from penstock.cql.binding.joining import JoinBuilder
 from penstock.cql.binding.scalars import ScalarBinder
-from penstock.cql.binding.scope import Scope
+from penstock.cql.binding.scope import Priority, Scope
 from penstock.cql.binding.script import Script
 from penstock.cql.grammar.parse import parse_scalar
 from penstock.cql.grammar.syntax import FromItem, Name
 from penstock.errors import QueryError
 from penstock.expr.functions import resolve_call
-from penstock.expr.nodes import Column, Expr
+from penstock.expr.nodes import Column, Expr, conjuncts, shift
 from penstock.model import Schema
 
 _NAME = re.compile(r"\s*\w+\s*")
 _NAMES = re.compile(r"\s*\w+\s*(,\s*\w+\s*)*")
 
 
-def bind_join(left: Node, right: Node, on: str | None, how: str = "inner") -> Node:
+Ranks: TypeAlias = tuple[Expr | None, Expr | None]
+"""What `_priority` means on the two sides of a join; None: nothing."""
+
+
+def bind_join(
+    left: Node, right: Node, on: str | None, how: str = "inner", ranks: Ranks = (None, None)
+) -> Node:
     """Return the join of two plans; ``how`` is its kind.
 
     ``on`` is a list of common columns, which then appear once, a condition over ``l.x`` and
@@ -35,14 +42,16 @@ def bind_join(left: Node, right: Node, on: str | None, how: str = "inner") -> No
     parts: list[Expr] = []
     if condition is not None:
         syntax, _ = parse_scalar(condition)
-        scope = _scope(left).plus(_scope(right, len(left.schema)))
+        scope = _scope(left, ranks[0]).plus(_scope(right, ranks[1], len(left.schema)))
         binder = ScalarBinder(Script(condition), scope, "a join condition")
         parts = conjuncts(binder.condition(syntax))
     plan, place = _joined(left, right, parts, how)
     return plan if how in ("semi", "anti") else _named(plan, left, right, shared, place, how)
 
 
-def bind_asof_join(left: Node, right: Node, on: str | None, at: str, kind: str) -> Node:
+def bind_asof_join(
+    left: Node, right: Node, on: str | None, at: str, kind: str, ranks: Ranks = (None, None)
+) -> Node:
     """Return the ASOF join of two plans.
 
     ``on`` is as in `bind_join`, equalities only; ``at`` is the one comparison, or a common column
@@ -56,7 +65,8 @@ def bind_asof_join(left: Node, right: Node, on: str | None, at: str, kind: str) 
     join = "asof left" if kind == "left" else "asof"
     item = FromItem(Name("r", span), None, None, join, syntax, (), span)
     width = len(left.schema)
-    binder = AsofBinder(Script(condition), item, _scope(left), _scope(right, width), width)
+    sides = _scope(left, ranks[0]), _scope(right, ranks[1], width)
+    binder = AsofBinder(Script(condition), item, *sides, width)
     plan = binder.bind(left, right)
     return _named(plan, left, right, shared, {i: i for i in range(len(plan.schema))}, kind)
 
@@ -69,8 +79,32 @@ def _condition(on: str | None) -> tuple[str | None, set[str]]:
     return " AND ".join(f"l.{n} = r.{n}" for n in names), {n.lower() for n in names}
 
 
-def _scope(node: Node, offset: int = 0) -> Scope:
-    return Scope.of("r" if offset else "l", node.schema, offset)
+def joined_rank(left: Node, right: Node, on: str | None, ranks: Ranks) -> Expr | None:
+    """Return the priority of an inner join's rows, over its columns: the greater of both sides."""
+    mine, theirs = ranks
+    if theirs is None and not streams_of(right):
+        return mine
+    if mine is None and streams_of(left):
+        return None
+    if theirs is None:
+        return None
+    _, shared = _condition(on)
+    width = len(left.schema)
+    names = [name.lower() for name in left.schema.names]
+    places: dict[int, int] = {}
+    for index, name in enumerate(n.lower() for n in right.schema.names):
+        once = name in shared
+        places[index] = names.index(name) if once else width
+        width += not once
+    theirs = shift(theirs, places)
+    return theirs if mine is None else resolve_call("greatest", [mine, theirs])
+
+
+def _scope(node: Node, rank: Expr | None, offset: int = 0) -> Scope:
+    qualifier = "r" if offset else "l"
+    value = None if rank is None else shift(rank, {i: offset + i for i in range(len(node.schema))})
+    priority = Priority(qualifier, value, offset, not streams_of(node))
+    return Scope.of(qualifier, node.schema, offset).ranked(priority)
 
 
 def _named(

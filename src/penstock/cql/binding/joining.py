@@ -25,13 +25,6 @@ from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Call, Expr, columns_of, shift
 
 
-def conjuncts(expr: Expr) -> list[Expr]:
-    """Split at AND."""
-    if isinstance(expr, Call) and expr.name == "and":
-        return [part for arg in expr.args for part in conjuncts(arg)]
-    return [expr]
-
-
 def all_of(parts: Sequence[Expr]) -> Expr:
     """Join with AND; at least one is needed."""
     return reduce(lambda a, b: resolve_call("and", [a, b]), parts)

@@ -3,7 +3,8 @@
 ``SELECT k, x FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY t DESC) AS n FROM s) q
 WHERE n <= 3`` is how SQL says "the last three rows of each k".  The condition is moved into the
 QUALIFY of the sub-query, where it makes a window of it (`cql.binding.over`).  With a bound of 1
-the number is 1; with others it would change with every row, so nothing else may read it.
+the number is 1; with others it changes with every row: where anything else reads it, the condition
+stays, and the rows of each snapshot are numbered (`cql.binding.ranks`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from functools import reduce
 
 from sqlglot import exp
 
-from penstock.cql.binding.script import Script
 from penstock.cql.grammar.syntax import (
     FromItem,
     Name,
@@ -23,12 +23,8 @@ from penstock.cql.grammar.syntax import (
     Scalar,
     SelectItem,
     SelectQuery,
+    conjuncts_of,
     span_of,
-)
-
-NUMBER_SHOWN = (
-    "a number counted from the newest row changes with every row that comes; use it for the bound "
-    "only, and name the other columns in SELECT"
 )
 
 _COMPARISONS = (exp.LT, exp.LTE, exp.EQ, exp.GT, exp.GTE)
@@ -46,9 +42,7 @@ def newest_item(query: QuerySyntax) -> SelectItem | None:
     return None
 
 
-def push_bound(
-    source: Script, block: SelectQuery, deferred: Mapping[str, QuerySyntax]
-) -> SelectQuery:
+def push_bound(block: SelectQuery, deferred: Mapping[str, QuerySyntax]) -> SelectQuery:
     """Return a block whose bounds of such numbers stand in the sub-queries."""
     sources = []
     for item in block.sources:
@@ -62,18 +56,16 @@ def push_bound(
             query = item.source
         number = newest_item(query) if isinstance(query, QuerySyntax) else None
         if number is not None:
-            block, item = _moved(source, block, item, number)
+            block, item = _moved(block, item, number)
         sources.append(item)
     return replace(block, sources=tuple(sources))
 
 
-def _moved(
-    source: Script, block: SelectQuery, item: FromItem, number: SelectItem
-) -> tuple[SelectQuery, FromItem]:
+def _moved(block: SelectQuery, item: FromItem, number: SelectItem) -> tuple[SelectQuery, FromItem]:
     assert number.alias is not None
     assert isinstance(item.source, QuerySyntax)
     name, qualifier = number.alias.text, item.alias.text if item.alias else ""
-    parts = _conjuncts(block.where) if block.where is not None else []
+    parts = conjuncts_of(block.where) if block.where is not None else []
     bound = next((p for p in parts if _compares(p, name, qualifier)), None)
     inner = _block(item.source)
     if bound is None or inner is None:
@@ -81,9 +73,9 @@ def _moved(
     one = _is_one(bound)
     rest = [p for p in parts if p is not bound]
     where = reduce(lambda a, b: exp.And(this=a, expression=b), rest) if rest else None
-    block = replace(block, where=where)
-    if not one:
-        _check_unread(source, block, name, qualifier)
+    unbounded, block = block, replace(block, where=where)
+    if not one and _is_read(block, name, qualifier):
+        return unbounded, item
     inner = replace(
         inner,
         qualify=_unqualified(bound),
@@ -94,23 +86,21 @@ def _moved(
     return block, replace(item, source=_with_block(item.source, inner))
 
 
-def _check_unread(source: Script, block: SelectQuery, name: str, qualifier: str) -> None:
-    """Refuse what reads the number beside its bound."""
+def _is_read(block: SelectQuery, name: str, qualifier: str) -> bool:
+    """Whether anything reads the number beside its bound."""
     for item in block.items:
         theirs = item.qualifier is None or item.qualifier.text.lower() == qualifier.lower()
         if item.star and theirs:
-            source.refuse(NUMBER_SHOWN, item.span)
+            return True
     others = [i.expr for i in block.items] + [block.where, block.having, block.qualify]
     others += [*(block.group_by or ()), *(i.on for i in block.sources)]
-    for node in others:
-        for part in node.find_all(exp.Column) if node is not None else ():
-            if _names(part, name, qualifier):
-                source.refuse(NUMBER_SHOWN, span_of(part))
+    parts = (part for node in others if node is not None for part in node.find_all(exp.Column))
+    return any(_names(part, name, qualifier) for part in parts)
 
 
 def _block(query: QuerySyntax) -> SelectQuery | None:
     """Return the SELECT block that a query consists of, if it is nothing but one."""
-    if query.names or query.limit is not None or query.order:
+    if query.names or query.cuts or query.order:
         return None
     if isinstance(query.body, QuerySyntax):
         return _block(query.body)
@@ -131,14 +121,6 @@ def _counts_back(node: Scalar | None, named: Mapping[str, OverSyntax]) -> bool:
         window = named.get(window.base.text.lower())
     descends = window is not None and bool(window.order) and window.order[0].descending
     return str(node.this).lower() == "row_number" and descends
-
-
-def _conjuncts(node: Scalar) -> list[Scalar]:
-    if isinstance(node, exp.Paren):
-        return _conjuncts(node.this)
-    if isinstance(node, exp.And):
-        return _conjuncts(node.this) + _conjuncts(node.expression)
-    return [node]
 
 
 def _names(node: Scalar, name: str, qualifier: str) -> bool:

@@ -14,6 +14,7 @@ from penstock.catalog import Catalog
 from penstock.cql.binding.binder import QueryBinder
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import INTEGERS, STAMPS, instant, time_kinds
+from penstock.cql.grammar.foreign import led_home
 from penstock.cql.grammar.parse import parse_script
 from penstock.cql.grammar.syntax import Parsed, QuerySyntax, Span, TimePoint
 from penstock.errors import QueryError
@@ -59,6 +60,8 @@ def bind_question(
             plan = binder.once(syntax)
             point = syntax.as_of
             as_of = None if point is None else _as_of(source, point, plan)
+    except QueryError as error:
+        raise led_home(error) from None
     except RecursionError:
         source.fail("the query is nested too deeply; split it with CREATE VIEW", syntax.span)
     span = (0, 0) if point is None else point.span

@@ -4,8 +4,10 @@ Over an input of n columns the j-th distinct window function of a block is writt
 ``n + j``, as aggregates are (`cql.binding.scalars`).  A block with window functions is a stream:
 each element of what FROM and WHERE give, with what the functions say of it.
 
-FROM must give a stream.  One that only selects from a declared stream and computes columns is that
-stream itself, with its order of arrival: conditions go into the `Scan`, columns into the functions.
+FROM gives a stream here, and its time orders all functions; what reads snapshots of a relation is
+bound by `cql.binding.ranks`.  What only selects from a declared stream and computes columns
+is that stream itself, with its order of arrival: conditions go into the `Scan`, columns into the
+functions.
 Anything else whose rows never leave is read as its ISTREAM.
 
 ``ROW_NUMBER() OVER (PARTITION BY k ORDER BY t DESC) <= n``, in QUALIFY or in the WHERE around a
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -30,17 +33,19 @@ from penstock.algebra import (
     TableScan,
     ToStream,
     Window,
+    inputs,
     is_stream,
-    streams_of,
-    update_pattern,
     walk,
+    with_inputs,
+    without_ends,
 )
-from penstock.cql.binding.joining import all_of, conjuncts
+from penstock.cql.binding.joining import all_of
 from penstock.cql.binding.scalars import ScalarBinder, label
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import chronons, time_kinds
 from penstock.cql.grammar.syntax import (
+    Duration,
     FrameBound,
     FrameSyntax,
     OrderItem,
@@ -50,10 +55,12 @@ from penstock.cql.grammar.syntax import (
     span_of,
 )
 from penstock.errors import suggest
+from penstock.expr.aggregates import is_aggregate, resolve_aggregate
 from penstock.expr.arrow import cannot_fail
 from penstock.expr.frames import EVERYTHING, ORDINALS, PICKS, Frame, OverCall
-from penstock.expr.functions import AGGREGATES, coerce, is_aggregate, resolve_aggregate
-from penstock.expr.nodes import Call, Case, Column, Expr, Literal, substitute
+from penstock.expr.functions import coerce
+from penstock.expr.library import aggregates
+from penstock.expr.nodes import Call, Case, Column, Expr, Literal, conjuncts, substitute
 from penstock.expr.types import BIGINT, BOOLEAN, NULL, common_type, type_name
 from penstock.windows import WindowSpec
 
@@ -61,23 +68,21 @@ TIME = "_time"
 """The name by which ORDER BY can mean the time of a stream's elements, as sinks call it."""
 
 _MOST_ROWS = 1 << 60
+_IN_FRAMES = ("count", "sum", "avg", "min", "max", *aggregates.VARIANCES)
 _ALIASES = {"first": "first_value", "last": "last_value"}
+_NO_END = (
+    "needs all rows of a partition, and a stream has no end; put a window behind it, s [RANGE ..]"
+)
 _FUTURE = {
     "lead": "LEAD needs rows that have not come yet; use LAG, which looks back: LEAD(x) of a row "
-    "is x of the next one, whose LAG is this row",
-    "ntile": "NTILE needs all rows of a partition, and a stream has no end",
-    "percent_rank": "PERCENT_RANK needs all rows of a partition, and a stream has no end",
-    "cume_dist": "CUME_DIST needs all rows of a partition, and a stream has no end",
+    "is x of the next one, whose LAG is this row; over a window, s [RANGE ..], LEAD is known",
+    "ntile": f"NTILE {_NO_END}",
+    "percent_rank": f"PERCENT_RANK {_NO_END}",
+    "cume_dist": f"CUME_DIST {_NO_END}",
 }
 _FOLLOWING = (
     "a frame with FOLLOWING needs rows that have not come yet, and a stream answers each row when "
-    "it comes; let the frame end at CURRENT ROW"
-)
-
-
-_UNBOUNDED = (
-    "a number counted from the newest row changes with every row that comes, unless it is bounded: "
-    "QUALIFY ROW_NUMBER() OVER (.. DESC) <= 3, or WHERE n <= 3 around the sub-query"
+    "it comes; let the frame end at CURRENT ROW, or put a window behind the stream, s [RANGE ..]"
 )
 
 
@@ -121,10 +126,13 @@ class Overs:
     def width(self) -> int:
         return len(self.node.schema)
 
+    @property
+    def spans(self) -> list[Span]:
+        """Where the window functions stand."""
+        return [f.span for f in self.found]
+
     def column(self, node: Scalar) -> Expr:
         """Return the column that stands for a window function."""
-        if not self.found:
-            self._check_input(node.meta["over_span"])
         made = self._bind(node)
         calls = [f.call for f in self.found if f.newest == made.newest]
         if made.call not in calls:
@@ -132,18 +140,6 @@ class Overs:
         at = next(i for i, f in enumerate(self.found)
                   if f.call == made.call and f.newest == made.newest)  # fmt: skip
         return Column(self.width + at, made.call.type, made.name)
-
-    def _check_input(self, span: Span) -> None:
-        if not streams_of(self.node):
-            self.source.refuse(
-                "OVER must read a stream, and this reads none; its rows have no order in time", span
-            )
-        if not is_stream(self.node) and update_pattern(self.node) != "monotonic":
-            self.source.refuse(
-                "OVER must read a stream, but here rows come and go: leave the window in square "
-                "brackets out, or read FROM ISTREAM (SELECT ..)",
-                span,
-            )
 
     # ---- one function
 
@@ -154,27 +150,32 @@ class Overs:
         if name in _FUTURE:
             self.source.refuse(_FUTURE[name], node.meta["name_span"])
         if name not in (*ORDINALS, *PICKS, "lag") and not is_aggregate(name):
-            known = [*AGGREGATES, *PICKS, "lag", *ORDINALS]
+            framed = [n for n, canonical in aggregates.NAMES.items() if canonical in _IN_FRAMES]
+            known = [*framed, *PICKS, "lag", *ORDINALS]
             self.source.fail(
                 f"'{name}' is not a window function; {suggest(name, known)}",
                 node.meta["name_span"],
             )
         window = self._resolved(node.meta["over"], ())
         partition = self._partition(window)
-        newest = self._ordered(window, name, node)
+        newest = self._ordered(window)
         frame = self._frame(window, name)
         ignore = bool(node.meta.get("ignore_nulls"))
         binder = ScalarBinder(self.source, self.scope, "a window function")
-        if is_aggregate(name):
+        counts = is_aggregate(name) and name not in PICKS
+        if counts:
             call = self._aggregate(binder, name, node, partition, frame)
         elif name in PICKS:
             call = self._pick(binder, name, node, partition, frame)
         else:
+            ahead = node.expressions[1:2]
+            if name == "lag" and ahead and isinstance(ahead[0], exp.Neg):
+                self.source.refuse(_FUTURE["lead"], span_of(ahead[0]))
             call = self._place(binder, name, node, partition)
         if ignore and call.name not in PICKS:
             self.source.refuse(
                 f"IGNORE NULLS is known for LAST_VALUE and FIRST_VALUE, got {name.upper()}"
-                + ("; aggregates skip nulls as they are" if is_aggregate(name) else ""),
+                + ("; aggregates skip nulls as they are" if counts else ""),
                 span,
             )
         if ignore or call.ignore_nulls:
@@ -196,14 +197,20 @@ class Overs:
         self, binder: ScalarBinder, name: str, node: Scalar, keys: tuple[Expr, ...], frame: Frame
     ) -> OverCall:
         span = span_of(node)
-        arg = binder.argument(name, node)
+        args, where = binder.arguments(name, node)
         distinct = bool(node.meta["distinct"])
         with self.source.at(span):
-            found = resolve_aggregate(name, arg, distinct)
+            found = resolve_aggregate(name, args, distinct, where)
         if distinct and found.name not in ("min", "max"):
             self.source.refuse(
                 "there is no DISTINCT in window functions; put a window such as [PARTITION BY c "
                 "ROWS 10] after the stream and use COUNT(DISTINCT ..) with GROUP BY",
+                span,
+            )
+        if found.name not in _IN_FRAMES:
+            self.source.refuse(
+                f"{name.upper()} is not known with OVER; put a window such as [PARTITION BY c ROWS "
+                f"10] after the stream and use it with GROUP BY",
                 span,
             )
         ranged = frame.unit == "range" and frame.start is not None and frame.end > 0
@@ -213,8 +220,7 @@ class Overs:
                 f"UNBOUNDED PRECEDING; use ROWS BETWEEN",
                 span,
             )
-        args = () if found.arg is None else (found.arg,)
-        return OverCall(found.name, args, keys, frame, found.type)
+        return OverCall(found.name, found.args, keys, frame, found.type)
 
     def _pick(
         self, binder: ScalarBinder, name: str, node: Scalar, keys: tuple[Expr, ...], frame: Frame
@@ -248,16 +254,14 @@ class Overs:
         value = self._typed(binder.bind(args[0]), args[0])
         offset = 1
         if len(args) > 1:
-            if isinstance(args[1], exp.Neg):
-                self.source.refuse(_FUTURE["lead"], span_of(args[1]))
-            offset = self._count(args[1], "the second argument of LAG", 0)
+            offset = self._count(args[1], f"the second argument of {name.upper()}", 0)
         default: Expr = Literal(None, value.type)
         if len(args) > 2:
             default = binder.bind(args[2])
             shared = common_type(value.type, default.type)
             if shared is None:
                 self.source.fail(
-                    f"the default of LAG must have the type of its first argument, "
+                    f"the default of {name.upper()} must have the type of its first argument, "
                     f"{type_name(value.type)}, got {type_name(default.type)}; CAST it",
                     span_of(args[2]),
                 )
@@ -322,41 +326,34 @@ class Overs:
             window.span,
         )
 
+    def _binder(self, place: str) -> ScalarBinder:
+        return ScalarBinder(self.source, self.scope, place)
+
     def _partition(self, window: OverSyntax) -> tuple[Expr, ...]:
-        binder = ScalarBinder(self.source, self.scope, "PARTITION BY")
+        binder = self._binder("PARTITION BY")
         keys = [self._typed(binder.bind(node), node) for node in window.partition]
         return tuple(dict.fromkeys(keys))
 
-    def _ordered(self, window: OverSyntax, name: str, node: Scalar) -> bool:
-        """Check ORDER BY: the stream's time; return whether it is counted from the newest row."""
-        own = self._time_names()
+    def _ordered(self, window: OverSyntax) -> bool:
+        """Check that there is ORDER BY; return whether it is counted from the newest row."""
         if not window.order:
             self.source.fail(
-                f"OVER must say ORDER BY {own}, the time of the stream: the rows of a stream have "
-                f"no end, and a window function looks back from each",
+                f"OVER must say ORDER BY {self._time_names()}, the time of the stream: the rows of "
+                f"a stream have no end, and a window function looks back from each",
                 window.span,
             )
-        item = window.order[0]
-        if not self._is_time(item):
-            self.source.refuse(
-                f"ORDER BY in OVER must be the time of the stream ({own}), got "
-                f"{self.source.text(span_of(item.expr))}; rows are answered in the order of time",
-                span_of(item.expr),
-            )
-        if len(window.order) > 1:
-            self.source.refuse(
-                "ORDER BY in OVER must be the time of the stream alone: rows with equal times are "
-                "in the order in which they arrived",
-                span_of(window.order[1].expr),
-            )
-        if item.descending and name != "row_number":
-            self.source.refuse(
-                f"with ORDER BY .. DESC {name.upper()} would look at rows that have not come yet; "
-                f"leave DESC out; only ROW_NUMBER() can count from the newest row, where it is "
-                f"bounded: QUALIFY ROW_NUMBER() OVER (..) <= n",
-                span_of(item.expr),
-            )
-        return item.descending
+        return window.order[0].descending
+
+    def orders_otherwise(self, node: Scalar) -> bool:
+        """Whether a function is ordered by more or other than the stream's time, from the first on.
+
+        ROW_NUMBER may count from the newest row back.
+        """
+        order = self._resolved(node.meta["over"], ()).order
+        if not order:
+            return False
+        back = order[0].descending and str(node.this).lower() != "row_number"
+        return len(order) > 1 or back or not self._is_time(order[0])
 
     def _is_time(self, item: OrderItem) -> bool:
         node = item.expr
@@ -379,10 +376,7 @@ class Overs:
         if written is None:
             return EVERYTHING
         if name in (*ORDINALS, "lag"):
-            self.source.fail(
-                f"{name.upper()} has no frame; leave {self.source.text(written.span)} out",
-                written.span,
-            )
+            self._refuse_frame(written, name)
         start, end = self._bound(written, written.start), self._bound(written, written.end)
         if end is None:
             self.source.fail(
@@ -392,6 +386,12 @@ class Overs:
         if start is not None and start < end:
             self.source.fail("a frame must not begin after its end", written.span)
         return Frame(written.unit, start, end)
+
+    def _refuse_frame(self, written: FrameSyntax, name: str) -> NoReturn:
+        self.source.fail(
+            f"{name.upper()} has no frame; leave {self.source.text(written.span)} out",
+            written.span,
+        )
 
     def _bound(self, frame: FrameSyntax, bound: FrameBound) -> int | None:
         if bound.kind == "following":
@@ -404,6 +404,10 @@ class Overs:
         if frame.unit == "range":
             kind = next(iter(time_kinds(self.node)))
             return chronons(self.source, value, kind, "the stream", 0)
+        return self._rows(value)
+
+    def _rows(self, value: Duration) -> int:
+        """Return a number of rows."""
         if value.unit is not None:
             self.source.fail(
                 f"ROWS counts rows and has no unit, got {self.source.text(value.span)}; use RANGE "
@@ -440,21 +444,21 @@ class Overs:
         mine = [Column(width + j, f.call.type, f.name) for j, f in enumerate(self.found)]
         return (*given, *mine)
 
+    @property
+    def counts_back(self) -> bool:
+        """Whether a function numbers from the newest row back."""
+        return any(f.newest for f in self.found)
+
     def newest(self, condition: Expr | None) -> Newest | None:
-        """Return the newest rows of each partition, if a function numbers from the newest row."""
+        """Return the newest rows of each partition, if one number, counted back, is bounded."""
         at = next((i for i, f in enumerate(self.found) if f.newest), None)
         if at is None:
             return None
         mine = self.found[at]
         number = Column(self.width + at, mine.call.type, mine.name)
         most, rest = _upper_bound(number, [] if condition is None else conjuncts(condition))
-        if most is None:
-            self.source.refuse(_UNBOUNDED, mine.span)
-        again = next((f for f in self.found[at + 1 :] if f.newest), None)
-        if again is not None:
-            self.source.refuse(
-                "rows can be counted from the newest one in one way only", again.span
-            )
+        if most is None or any(f.newest for f in self.found[at + 1 :]):
+            return None
         others = replace(self, found=[f for f in self.found if not f.newest])
         stream, given = stream_of(self.node)
         if others.found:
@@ -463,11 +467,7 @@ class Overs:
         keys = [substitute(k, given) for k in mine.call.partition]
         positions = tuple(k.index for k in keys if isinstance(k, Column))
         if len(positions) < len(keys):
-            self.source.refuse(
-                "where ROW_NUMBER counts from the newest row, PARTITION BY takes columns of the "
-                "stream; compute others in a sub-query in FROM",
-                mine.span,
-            )
+            return None
         window = Window(stream, WindowSpec(rows=most, partition_by=positions))
         functions = iter(given[self.width :])
         wide = [*given[: self.width]]
@@ -504,6 +504,7 @@ def _upper_bound(number: Column, parts: list[Expr]) -> tuple[int | None, list[Ex
 def stream_of(node: Node) -> tuple[Node, tuple[Expr, ...]]:
     """Return the stream that a relation whose rows never leave is made of, and its columns."""
     own: tuple[Expr, ...] = tuple(Column(i, f.type, f.name) for i, f in enumerate(node.schema))
+    node = without_ends(node)
     if is_stream(node):
         return node, own
     match node:
@@ -521,6 +522,14 @@ def stream_of(node: Node) -> tuple[Node, tuple[Expr, ...]]:
     return ToStream("istream", node), own
 
 
+def elements(node: Node) -> Node:
+    """Return a plan over the elements of streams, whatever ends their rows have."""
+    match node:
+        case Filter() | Project() | Join(kind="inner"):
+            return with_inputs(node, tuple(elements(below) for below in inputs(node)))
+    return without_ends(node)
+
+
 def _both(first: Expr, second: Expr) -> Expr:
     """Return that both hold; the second is not evaluated where the first does not hold."""
     if cannot_fail(second):
@@ -534,8 +543,7 @@ def time_columns(node: Node) -> frozenset[int]:
         case Scan():
             return frozenset((node.time,))
         case Window(below, spec):
-            slides = spec.slide is not None or spec.rows_slide is not None
-            return window_ends(node) | (frozenset() if slides else time_columns(below))
+            return window_ends(node) | (frozenset() if spec.is_late else time_columns(below))
         case Filter(below, _) | ToStream("istream", below, _):
             return time_columns(below)
         case Aggregate():
@@ -555,7 +563,7 @@ def time_columns(node: Node) -> frozenset[int]:
 def window_ends(node: Node) -> frozenset[int]:
     """Return the columns that are ``window_end``, the time at which a window's rows come."""
     match node:
-        case Window(below, spec) if spec.bounds is not None:
+        case Window(below, spec) if spec.bounds is not None and spec.shift is None:
             names = enumerate(spec.bounds.names, len(below.schema))
             return frozenset(i for i, name in names if name == "window_end")
         case Filter(below, _) | ToStream("istream", below, _):

@@ -15,21 +15,24 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from penstock.cql.binding.distances import check_distance
-from penstock.cql.binding.scope import Scope
+from penstock.cql.binding.doubts import doubt_operator, note_quotient
+from penstock.cql.binding.grouping import MARKERS
+from penstock.cql.binding.scope import PRIORITY, Scope
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import unit_microseconds
 from penstock.cql.grammar.syntax import Name, Scalar, span_of
-from penstock.errors import QueryError
+from penstock.expr.aggregates import is_aggregate, resolve_aggregate
 from penstock.expr.frames import ORDINALS, PICKS
 from penstock.expr.functions import (
     coerce,
-    is_aggregate,
-    resolve_aggregate,
+    is_function,
     resolve_call,
     resolve_case,
     resolve_cast,
+    unknown_function,
 )
-from penstock.expr.nodes import AggregateCall, Column, Expr, Literal, columns_of
+from penstock.expr.library.aggregates import IN_ORDER
+from penstock.expr.nodes import AggregateCall, Call, Column, Expr, Literal, columns_of
 from penstock.expr.types import (
     BIGINT,
     BOOLEAN,
@@ -37,6 +40,7 @@ from penstock.expr.types import (
     INT,
     NULL,
     STRING,
+    TINYINT,
     is_temporal,
     parse_type,
     type_name,
@@ -62,8 +66,13 @@ OPERATORS: dict[Any, str] = {
     exp.Like: "like",
     exp.ILike: "ilike",
     exp.RegexpLike: "rlike",
+    exp.BitwiseAnd: "bit_and_of",
+    exp.BitwiseOr: "bit_or_of",
+    exp.BitwiseXor: "bit_xor_of",
 }
 
+
+_OF_ROW = "it is computed of each row alone, as it comes; use the columns of the row"
 
 WINDOW_FUNCTIONS = frozenset((*ORDINALS, *PICKS, "lag", "lead", "ntile"))
 """Functions that mean nothing without OVER."""
@@ -78,9 +87,15 @@ class Functions(Protocol):
 
 @dataclass
 class Aggregates:
-    """The aggregates of one SELECT block, each once; they are columns from ``offset`` on."""
+    """The aggregates of one SELECT block, each once; they are columns from ``offset`` on.
+
+    ``time`` is the column by which the rows of a stream are in order, if there is one.  ``marked``
+    says that GROUPING or GROUPING_ID stands somewhere.
+    """
 
     offset: int
+    time: Column | None = None
+    marked: bool = False
     calls: list[AggregateCall] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
@@ -112,8 +127,8 @@ class ScalarBinder:
 
     ``aggregates`` is None where none can stand.  ``aliases`` are names of the SELECT list; they are
     looked up after the scope, or before it when ``aliases_first``.  ``overs`` is None where no
-    window function can stand.  ``uses`` notes which position each column outside of aggregates had
-    and where it was written.
+    window function can stand.  ``of_row``: it is computed of each row as it comes, without a query.
+    ``uses`` notes which position each column outside of aggregates had and where it was written.
     """
 
     def __init__(
@@ -125,6 +140,7 @@ class ScalarBinder:
         aliases: Mapping[str, Expr] | None = None,
         aliases_first: bool = False,
         overs: Functions | None = None,
+        of_row: bool = False,
     ) -> None:
         self.source = source
         self.scope = scope
@@ -133,6 +149,7 @@ class ScalarBinder:
         self.aliases = aliases or {}
         self.aliases_first = aliases_first
         self.overs = overs
+        self.of_row = of_row
         self.uses: list[tuple[int, Scalar]] = []
         self._inside: str | None = None
 
@@ -175,7 +192,12 @@ class ScalarBinder:
         for side in (left, right):
             if isinstance(side, exp.Interval):
                 return self._shift(name, node)
-        return self.call(name, [self.bind(left), self.bind(right)], node)
+        args = [self.bind(left), self.bind(right)]
+        made = self.call(name, args, node)
+        doubt_operator(self.source, name, args, node)
+        if name == "divide":
+            note_quotient(self.source, made, args)
+        return made
 
     def _shift(self, name: str, node: Scalar) -> Expr:
         """A time plus or minus an interval."""
@@ -231,6 +253,17 @@ class ScalarBinder:
             ):
                 self._nested(node)
             return alias
+        if self.of_row and name.text.lower() == PRIORITY and not self.scope.has(PRIORITY):
+            self.source.fail(
+                f"{PRIORITY} is what PRIORITY says, and cannot be used in {self.place}; name the "
+                f"columns of the row",
+                span_of(node),
+            )
+        priority = self.scope.priority(self.source, name, qualifier, span_of(node))
+        if priority is not None:
+            if self._inside is None:
+                self.uses += [(index, node) for index in columns_of(priority)]
+            return priority
         found = self.scope.find(self.source, name, qualifier, span_of(node))
         if self._inside is None:
             self.uses.append((found.index, node))
@@ -277,6 +310,7 @@ class ScalarBinder:
         advice = "the two sides of an OR can be two queries put together by UNION"
         if self.place != "WHERE":
             advice = "put what it is about into a sub-query in FROM and write WHERE above it"
+            advice = _OF_ROW if self.of_row else advice
         self.source.refuse(
             f"{word} (SELECT ..) must be a condition of WHERE, alone or joined to others by AND, "
             f"got it inside {'another condition' if self.place == 'WHERE' else self.place}; "
@@ -332,6 +366,8 @@ class ScalarBinder:
             return self._over(name, node)
         if is_aggregate(name):
             return self._aggregate(name, node)
+        if name in MARKERS:
+            return self._grouping(name, node)
         if name in WINDOW_FUNCTIONS:
             self.source.fail(
                 f"{name.upper()} is a window function and must be followed by OVER (PARTITION BY "
@@ -350,17 +386,28 @@ class ScalarBinder:
                 f"such as s [TUMBLE 5 MINUTES], and use its columns window_start and window_end",
                 span_of(node),
             )
+        if not is_function(name):
+            self.source.fail(unknown_function(str(node.this)), node.meta["name_span"])
         if node.meta["distinct"] or node.meta["star"] or "filter" in node.meta:
             self.source.fail(
                 f"DISTINCT, '*' and FILTER belong to aggregates, and {name} is not one",
                 span_of(node),
             )
         args = [self.bind(arg) for arg in node.expressions]
-        try:
+        with self.source.at(span_of(node)):
             return resolve_call(str(node.this), args)
-        except QueryError as error:
-            unknown = error.message.startswith("there is no function")
-            self.source.fail(error.message, node.meta["name_span"] if unknown else span_of(node))
+
+    def _grouping(self, name: str, node: Scalar) -> Expr:
+        if self.aggregates is None or self._inside is not None:
+            self.source.fail(
+                f"{name.upper()} must stand in SELECT, HAVING or ORDER BY, outside of aggregates",
+                span_of(node),
+            )
+        if name == "grouping" and len(node.expressions) != 1:
+            self.source.fail("GROUPING must have one argument, a key of GROUP BY", span_of(node))
+        args = tuple(self.bind(arg) for arg in node.expressions)
+        self.aggregates.marked = True
+        return Call(name, args, TINYINT if name == "grouping" else BIGINT)
 
     def _over(self, name: str, node: Scalar) -> Expr:
         if self._inside is not None:
@@ -370,7 +417,7 @@ class ScalarBinder:
                 span_of(node),
             )
         if self.overs is None:
-            advice = "compute it in a sub-query in FROM"
+            advice = _OF_ROW if self.of_row else "compute it in a sub-query in FROM"
             if self.place in ("WHERE", "HAVING"):
                 advice = "use QUALIFY, which comes after it"
             self.source.fail(
@@ -392,32 +439,57 @@ class ScalarBinder:
             self._nested(node)
         if self.aggregates is None:
             advice = "use HAVING" if self.place == "WHERE" else "compute it in a sub-query in FROM"
+            advice = _OF_ROW if self.of_row else advice
             self.source.fail(
                 f"an aggregate such as {name.upper()} cannot stand in {self.place}; {advice}",
                 span_of(node),
             )
         self._inside = name.upper()
         try:
-            arg = self.argument(name, node)
+            args, where = self.arguments(name, node)
         finally:
             self._inside = None
+        if name in IN_ORDER:
+            args, where = self._in_order(name, node, args, where)
         with self.source.at(span_of(node)):
-            call = resolve_aggregate(name, arg, bool(node.meta["distinct"]))
+            call = resolve_aggregate(name, args, bool(node.meta["distinct"]), where)
         return self.aggregates.column(call, label(self.source, node))
 
-    def argument(self, name: str, node: Scalar) -> Expr | None:
-        """Return the argument of an aggregate, null where its FILTER does not hold."""
-        if not node.meta["star"] and len(node.expressions) != 1:
+    def arguments(self, name: str, node: Scalar) -> tuple[list[Expr], Expr | None]:
+        """Return the arguments of an aggregate, none for ``*``, and the condition of its FILTER."""
+        if not node.meta["star"] and not node.expressions:
+            self.source.fail(f"{name.upper()} must have an argument, got 0", span_of(node))
+        if node.meta["star"] and name != "count":
             self.source.fail(
-                f"{name.upper()} must have one argument, got {len(node.expressions)}", span_of(node)
+                f"aggregate {name}(x) must get an argument, got '*' or none", span_of(node)
             )
-        arg = None if node.meta["star"] else self.bind(node.expressions[0])
+        args = [self.bind(arg) for arg in node.expressions]
         condition = node.meta.get("filter")
-        if condition is None:
-            return arg
-        truth = self._truth(condition)
-        with self.source.at(span_of(condition)):
-            return resolve_case([(truth, Literal(1, INT) if arg is None else arg)])
+        return args, None if condition is None else self._truth(condition)
+
+    def _in_order(
+        self, name: str, node: Scalar, args: list[Expr], where: Expr | None
+    ) -> tuple[list[Expr], Expr | None]:
+        """Return the arguments and condition of first and last: what is first is so by time."""
+        assert self.aggregates is not None
+        flag = args[1] if len(args) == 2 else Literal(node.meta.get("ignore_nulls", False), BOOLEAN)
+        if len(args) > 2 or not isinstance(flag, Literal) or flag.type != BOOLEAN:
+            self.source.fail(
+                f"{name.upper()} must have one argument and, if nulls are skipped, TRUE as a "
+                f"second",
+                span_of(node),
+            )
+        if self.aggregates.time is None:
+            by = "MIN_BY" if name.startswith("first") else "MAX_BY"
+            self.source.fail(
+                f"{name.upper()} goes by the time of one stream, whose time column must be in "
+                f"FROM; write {by}(x, t) with the column t that you mean",
+                span_of(node),
+            )
+        if flag.value:
+            there = resolve_call("is_not_null", args[:1])
+            where = there if where is None else resolve_call("and", [where, there])
+        return [args[0], self.aggregates.time], where
 
 
 _HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
@@ -428,6 +500,7 @@ _HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
     exp.Null: lambda binder, node: Literal(None, NULL),
     exp.Neg: ScalarBinder._negate,
     exp.Not: ScalarBinder._not,
+    exp.BitwiseNot: lambda binder, node: binder.call("bit_not", [binder.bind(node.this)], node),
     exp.Is: lambda binder, node: binder.call("is_null", [binder.bind(node.this)], node),
     exp.Between: ScalarBinder._between,
     exp.In: ScalarBinder._in,

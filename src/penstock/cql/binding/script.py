@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from penstock.cql.grammar.syntax import Span
-from penstock.errors import NotSupportedError, QueryError
+from penstock.errors import NotSupportedError, QueryError, QueryWarning
+from penstock.expr.nodes import Expr
 
 
 @dataclass(frozen=True)
 class Script:
-    """The text of the whole script."""
+    """The text of the whole script.
+
+    ``warnings`` are doubts that were found on the way, ``quotients`` the divisions of integers.
+    """
 
     script: str
+    warnings: list[QueryWarning] = field(default_factory=list, compare=False)
+    quotients: list[Expr] = field(default_factory=list, compare=False)
 
     def fail(self, message: str, span: Span) -> NoReturn:
         """Raise a `QueryError` at a span."""
@@ -24,6 +30,11 @@ class Script:
     def refuse(self, message: str, span: Span) -> NoReturn:
         """Raise a `NotSupportedError` at a span."""
         raise NotSupportedError(message, self.script, *span)
+
+    def warn(self, message: str, span: Span) -> None:
+        """Note a doubt at a span, once."""
+        if (message, span) not in [(w.message, (w.start, w.end)) for w in self.warnings]:
+            self.warnings.append(QueryWarning(message, self.script, *span))
 
     def text(self, span: Span) -> str:
         """Return what was typed at a span, on one line."""

@@ -49,6 +49,12 @@ def spark_window(source: Script, block: SelectQuery) -> tuple[SelectQuery, str]:
         return block, ""
     call, name = calls[0], _function(calls[0])
     span = span_of(call)
+    if block.sets is not None:
+        source.refuse(
+            f"{name}(..) cannot stand in GROUPING SETS, ROLLUP or CUBE; write the window on its "
+            f"stream, such as [TUMBLE T], and use window_start and window_end",
+            span,
+        )
     if len(calls) > 1:
         source.fail("GROUP BY can have one window, got two", span_of(calls[1]))
     item = block.sources[0]
@@ -163,9 +169,10 @@ def _where_first(block: SelectQuery, item: FromItem) -> tuple[SelectQuery, FromI
         return block, item
     star = SelectItem(None, None, True, None, item.span)
     inner = SelectQuery(False, (star,), (item,), block.where, None, None, block.span)
-    alias = item.alias or (item.source if isinstance(item.source, Name) else None)
+    name = item.source if isinstance(item.source, Name) else None
     query = QuerySyntax(inner, (), None, (), block.span)
-    return replace(block, where=None), replace(item, source=query, alias=alias)
+    item = replace(item, source=query, alias=item.alias or name, rows_of=name)
+    return replace(block, where=None), item
 
 
 def _bound(name: str, span: Span) -> Scalar:

@@ -1,13 +1,19 @@
-"""What a statement asks for, bound and checked: the input of a session."""
+"""What a statement asks for, bound and checked: the input of a session.
+
+``warnings`` say what may not be meant.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import pyarrow as pa
+
 from penstock.algebra import Node
 from penstock.catalog import Definition
 from penstock.cql.grammar.syntax import Parsed
+from penstock.errors import QueryWarning
 
 
 @dataclass(frozen=True)
@@ -16,6 +22,7 @@ class Create:
 
     definition: Definition
     if_not_exists: bool = False
+    warnings: tuple[QueryWarning, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,22 @@ class Resume:
     """Let a paused query go on."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """Give a setting another value, before anything runs or, if it can be, while queries run."""
+
+    setting: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Insert:
+    """Add rows to a stream USING memory."""
+
+    stream: str
+    rows: pa.Table
 
 
 @dataclass(frozen=True)
@@ -75,6 +98,7 @@ class Explain:
     level: str
     plan: Node
     name: str | None = None
+    warnings: tuple[QueryWarning, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +107,7 @@ class Select:
 
     plan: Node
     sql: str = ""
+    warnings: tuple[QueryWarning, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,5 +118,16 @@ class Ask:
 
 
 Statement: TypeAlias = (
-    Create | Drop | Pause | Resume | Show | ShowCreate | Describe | Explain | Select | Ask
+    Create
+    | Drop
+    | Pause
+    | Resume
+    | Change
+    | Insert
+    | Show
+    | ShowCreate
+    | Describe
+    | Explain
+    | Select
+    | Ask
 )

@@ -12,11 +12,14 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from penstock.algebra import Node, Scan, TableScan, walk
+from penstock.algebra import Filter, Join, Node, Project, Scan, TableScan, Window, walk
+from penstock.cql.binding.doubts import doubt_unit
 from penstock.cql.binding.script import Script
+from penstock.cql.grammar.foreign import UNITS
 from penstock.cql.grammar.syntax import (
     Duration,
     Name,
+    PastSyntax,
     Span,
     TimePoint,
     WindowClause,
@@ -24,6 +27,7 @@ from penstock.cql.grammar.syntax import (
 )
 from penstock.errors import DataError, suggest
 from penstock.expr.casts import cast_value
+from penstock.expr.nodes import Column
 from penstock.expr.types import STRING
 from penstock.model import INF, MIN_TIME, TIMESTAMP, Schema
 from penstock.windows import LONGEST, Bounds, WindowSpec
@@ -60,6 +64,32 @@ def time_kinds(node: Node) -> frozenset[str]:
     return frozenset(kinds)
 
 
+def element_time(node: Node) -> Column | None:
+    """Return the column by which the rows of a relation are in order, if there is exactly one."""
+    found = _element_times(node)
+    if len(found) != 1:
+        return None
+    (at,) = found
+    return Column(at, node.schema[at].type, node.schema[at].name)
+
+
+def _element_times(node: Node) -> frozenset[int]:
+    """Return the columns that hold the times of streams' elements."""
+    match node:
+        case Scan():
+            return frozenset((node.time,))
+        case Window(below, _) | Filter(below, _):
+            return _element_times(below)
+        case Project(below, exprs, _):
+            times = _element_times(below)
+            found = enumerate(exprs)
+            return frozenset(i for i, e in found if isinstance(e, Column) and e.index in times)
+        case Join(left, right):
+            others = (len(left.schema) + i for i in _element_times(right))
+            return _element_times(left) | {i for i in others if i < len(node.schema)}
+    return frozenset()
+
+
 def check_one_kind(source: Script, nodes: Iterable[Node], span: Span) -> None:
     """Refuse to mix streams that count time in timestamps with those that use integers."""
     kinds = frozenset[str]().union(*(time_kinds(n) for n in nodes))
@@ -77,7 +107,10 @@ def unit_microseconds(source: Script, unit: str, span: Span) -> int:
     singular = word[:-1] if word.endswith("S") else word
     if singular not in MICROSECONDS:
         known = [f"{u}S" for u in MICROSECONDS]
-        source.fail(f"there is no unit '{unit}' of time; {suggest(word, known)}", span)
+        told = suggest(UNITS.get(unit.lower(), word), known)
+        if singular in ("MONTH", "QUARTER", "YEAR"):
+            told = "months and years differ in length; write DAYS, such as 30 DAYS"
+        source.fail(f"there is no unit '{unit}' of time; {told}", span)
     return MICROSECONDS[singular]
 
 
@@ -86,6 +119,8 @@ def chronons(source: Script, duration: Duration, kind: str, owner: str, least: i
     number = Decimal(duration.number)
     if duration.unit is None:
         scale = 1
+        if kind == STAMPS and number:
+            doubt_unit(source, duration, owner)
     elif kind == INTEGERS:
         source.fail(
             f"{owner} counts time in integers, so a duration must be a bare number, got "
@@ -183,6 +218,9 @@ class WindowBinder:
             self.source.fail("ROWS UNBOUNDED has no SLIDE; use RANGE UNBOUNDED SLIDE D", rows.span)
         if slide is not None and length is None:
             length = INF
+        shift = self._shift(window)
+        if window.past is not None:
+            length, shift = self._past(window.past)
         hop, hop_slide = self._hop(window)
         slide = slide if hop is None else hop_slide
         origin = window.origin
@@ -202,7 +240,26 @@ class WindowBinder:
             hop=hop,
             offset=self._offset(window.offset, slide),
             bounds=None if hop is None else Bounds(self.time_type, hop),
+            shift=shift or None,
         )
+
+    def _shift(self, window: WindowSyntax) -> int | None:
+        """Return how much later everything happens."""
+        if window.shift is None:
+            return None
+        return chronons(self.source, window.shift, self.kind, self.owner, least=0)
+
+    def _past(self, past: PastSyntax) -> tuple[int | None, int]:
+        """Return the length of a window that ends in the past, and how long ago that is."""
+        end = 0
+        if past.end is not None:
+            end = chronons(self.source, past.end, self.kind, self.owner, least=0)
+        if past.start is None:
+            return None, end
+        start = chronons(self.source, past.start, self.kind, self.owner)
+        if start <= end:
+            self.source.fail("FROM must be longer ago than TO", past.span)
+        return start - end, end
 
     @property
     def time_type(self) -> pa.DataType:
@@ -250,10 +307,10 @@ class WindowBinder:
                 f"ROWS or SESSION, or leave it out",
                 window.span,
             )
-        if {"ROWS", "RANGE"} <= words and window.clauses["RANGE"].slide:
-            self.source.refuse(
-                "a window by ROWS and RANGE together slides by rows only: ROWS N SLIDE M RANGE T; "
-                "got a SLIDE after RANGE",
+        if {"ROWS", "RANGE"} <= words and all(window.clauses[w].slide for w in ("ROWS", "RANGE")):
+            self.source.fail(
+                "a window must slide by rows, ROWS N SLIDE M RANGE T, or by time, ROWS N RANGE T "
+                "SLIDE D; got both",
                 window.span,
             )
         after, before = window.clauses.get("AFTER"), window.clauses.get("BEFORE")

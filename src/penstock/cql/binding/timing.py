@@ -134,7 +134,7 @@ class TimingBinder:
 
     def _scalar(self, given: Scalar, clause: str) -> Expr:
         scope: Any = Scope.of(self.syntax.name.text, self.schema)
-        return ScalarBinder(self.source, scope, clause).bind(given)
+        return ScalarBinder(self.source, scope, clause, of_row=True).bind(given)
 
 
 def _names(kind: pa.DataType) -> bool:

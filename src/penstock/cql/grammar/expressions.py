@@ -14,8 +14,9 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
+from penstock.cql.grammar.call_forms import CALL_FORMS, escape_pattern, shift_here, with_unit
 from penstock.cql.grammar.dialect import RESERVED, Steps
-from penstock.cql.grammar.syntax import Name, Span
+from penstock.cql.grammar.syntax import Name, Span, span_of
 
 _SCALAR_QUERY = "there is no sub-query inside an expression: put it in FROM and join with it"
 
@@ -23,6 +24,10 @@ _SCALAR_QUERY = "there is no sub-query inside an expression: put it in FROM and 
 _AFTER_DURATION = RESERVED | frozenset(
     (
         "SLIDE",
+        "SHIFT",
+        "WITHIN",
+        "TO",
+        "WEIGHT",
         "RANGE",
         "ROWS",
         "START",
@@ -34,6 +39,7 @@ _AFTER_DURATION = RESERVED | frozenset(
         "PARTITIONS",
         "PRIORITY",
         "LATE",
+        "EARLY",
         "TIMESTAMP",
         "OPTIONS",
         "PRECEDING",
@@ -46,6 +52,11 @@ class ExpressionParser(Steps):
     """Scalar expressions."""
 
     BITWISE = {}  # type: ignore[var-annotated]  # noqa: RUF012
+    BIT_LAYERS = (  # from the loosest
+        (TokenType.PIPE, exp.BitwiseOr),
+        (TokenType.CARET, exp.BitwiseXor),
+        (TokenType.AMP, exp.BitwiseAnd),
+    )
     TERM = {TokenType.PLUS: exp.Add, TokenType.DASH: exp.Sub}  # noqa: RUF012
     FACTOR = {  # noqa: RUF012
         TokenType.DIV: exp.IntDiv,
@@ -86,7 +97,7 @@ class ExpressionParser(Steps):
         opened = self._curr.start if self._curr else 0
         if not self.sign(TokenType.L_PAREN):
             self.fail(f"IN must be followed by a list in parentheses, got {self.got()}")
-        if self.is_word("SELECT", "WITH"):
+        if self.is_word("SELECT", "WITH") or self._is_values():
             node = exp.In(this=this)
             node.meta["query"] = self.query()
             self.close(TokenType.R_PAREN, ")", opened)
@@ -118,13 +129,47 @@ class ExpressionParser(Steps):
         return self.expression(exp.Not(this=node)) if negated else node
 
     def _like(self, this: Any, kind: Any) -> Any:
-        node = self.expression(kind(this=this, expression=self._parse_bitwise()))
+        pattern = self._parse_bitwise()
         if self.is_word("ESCAPE"):
-            self.refuse("LIKE has no ESCAPE clause; a backslash escapes % and _")
-        return node
+            escape_pattern(self, pattern)
+        return self.expression(kind(this=this, expression=pattern))
 
     def _negate_range(self, this: Any = None) -> Any:
         return self.expression(exp.Not(this=this))
+
+    # ---- bits
+
+    def _parse_bitwise(self) -> Any:
+        return self._bit_layer(0)
+
+    def _bit_layer(self, layer: int) -> Any:
+        """Read ``|``, ``^`` and ``&``, each binding tighter than the one before it."""
+        if layer == len(self.BIT_LAYERS):
+            return self._shifts()
+        kind, node = self.BIT_LAYERS[layer]
+        this = self._bit_layer(layer + 1)
+        while self.sign(kind):
+            this = self.expression(node(this=this, expression=self._bit_layer(layer + 1)))
+        return this
+
+    def _shifts(self) -> Any:
+        """Read ``<<``, ``>>`` and ``>>>`` behind sums and ``||``."""
+        this = self._joined_texts()
+        while True:
+            found = shift_here(self)
+            if not found:
+                return this
+            start = span_of(this)[0]
+            node = exp.Anonymous(this=found, expressions=[this, self._joined_texts()])
+            span = self.since(start)
+            node.meta.update(name_span=span, distinct=False, star=False, span=span)
+            this = node
+
+    def _joined_texts(self) -> Any:
+        this = self._parse_term()
+        while self.sign(TokenType.DPIPE):
+            this = self.expression(exp.DPipe(this=this, expression=self._parse_term()))
+        return this
 
     # ---- operands
 
@@ -135,12 +180,14 @@ class ExpressionParser(Steps):
             node = exp.Not(this=self._parse_equality())
         elif self.sign(TokenType.DASH):
             node = exp.Neg(this=self._parse_unary())
+        elif self.sign(TokenType.TILDE):
+            node = exp.BitwiseNot(this=self._parse_unary())
         elif self.sign(TokenType.PLUS):
             return self._parse_unary()
         else:
             node = self._operand()
             while self.sign(TokenType.DCOLON):
-                node = exp.Cast(this=node, to=self._type_node())
+                node = exp.Cast(this=node, to=self.type_node())
                 node.meta["span"] = self.since(start)
             if self._curr and self._curr.token_type == TokenType.L_BRACKET:
                 self.fail(
@@ -291,7 +338,7 @@ class ExpressionParser(Steps):
                 while self.sign(TokenType.COMMA):
                     args.append(self.scalar())
             self.close(TokenType.R_PAREN, ")", opened)
-        node = exp.Anonymous(this=token.text, expressions=args)
+        node = exp.Anonymous(this=with_unit(token.text, args), expressions=args)
         node.meta["name_span"] = (token.start, token.end + 1)
         node.meta["distinct"] = distinct
         node.meta["star"] = star
@@ -321,36 +368,6 @@ class ExpressionParser(Steps):
             self.fail(f"CASE must be closed by END, got {self.got()}")
         node = exp.Case(this=subject, ifs=branches, default=default)
         node.meta["span"] = self.since(start)
-        return node
-
-    def _cast(self) -> Any:
-        if not self._opens(self._next):
-            return None
-        self._advance()
-        opened = self._curr.start
-        self._advance()
-        value = self.scalar()
-        self.demand("AS", "CAST (value")
-        node = exp.Cast(this=value, to=self._type_node())
-        self.close(TokenType.R_PAREN, ")", opened)
-        return node
-
-    def _extract(self) -> Any:
-        if not self._opens(self._next):
-            return None
-        start = self._curr.start
-        index = self._index
-        self._advance()
-        opened = self._curr.start
-        self._advance()
-        part = self.maybe_name()
-        if part is None or not self.accept("FROM"):
-            self._retreat(index)
-            return None
-        value = self.scalar()
-        self.close(TokenType.R_PAREN, ")", opened)
-        node = exp.Anonymous(this=part.text, expressions=[value])
-        node.meta.update(name_span=part.span, distinct=False, star=False, span=self.since(start))
         return node
 
     def _interval(self) -> Any:
@@ -436,7 +453,8 @@ class ExpressionParser(Steps):
         span = self.since(start)
         return Name(self.sql[span[0] : span[1]], span)
 
-    def _type_node(self) -> Any:
+    def type_node(self) -> Any:
+        """Read the name of a type as a node."""
         found = self.type_text()
         node = exp.Var(this=found.text)
         node.meta["span"] = found.span
@@ -452,8 +470,7 @@ _CLAUSE_WORDS = frozenset(
 
 _SPECIAL: dict[str, Any] = {
     "CASE": ExpressionParser._case,
-    "CAST": ExpressionParser._cast,
-    "EXTRACT": ExpressionParser._extract,
+    **CALL_FORMS,
     "INTERVAL": ExpressionParser._interval,
     "TIMESTAMP": ExpressionParser._time_literal,
     "DATE": ExpressionParser._time_literal,

@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot.tokens import Token, TokenType
 
 from penstock.cql.grammar.dialect import Cql, tokenize
+from penstock.cql.grammar.foreign import led_home
 from penstock.cql.grammar.queries import STREAM_WORDS, QueryParser
 from penstock.cql.grammar.syntax import (
     ColumnSyntax,
@@ -17,6 +18,7 @@ from penstock.cql.grammar.syntax import (
     DropSyntax,
     Duration,
     ExplainSyntax,
+    InsertSyntax,
     KeepingSyntax,
     Name,
     OptionValue,
@@ -24,6 +26,8 @@ from penstock.cql.grammar.syntax import (
     PunctuationSyntax,
     QuerySyntax,
     Scalar,
+    SetSyntax,
+    Span,
     StatementSyntax,
     WindowSyntax,
 )
@@ -31,7 +35,7 @@ from penstock.errors import QueryError, suggest
 
 KINDS = ("STREAM", "TABLE", "SINK", "VIEW", "QUERY")
 SHOWN = ("QUERIES", "STREAMS", "TABLES", "VIEWS", "SINKS", "FUNCTIONS")
-LEVELS = ("LOGICAL", "OPTIMIZED", "PHYSICAL")
+LEVELS = ("LOGICAL", "OPTIMIZED", "PHYSICAL", "ANALYZE")
 _VERBS = [
     "CREATE",
     "DROP",
@@ -40,20 +44,26 @@ _VERBS = [
     "DSTREAM",
     "RSTREAM",
     "EXPLAIN",
+    "INSERT",
     "PAUSE",
     "RESUME",
+    "SET",
     "SHOW",
     "DESCRIBE",
 ]
 
 MATERIALIZED = "materialized view"
-_BEFORE_AS = {"query": "INTO sink or ", MATERIALIZED: "KEEP duration or "}
+_BEFORE_AS = {
+    "query": "INTO sink, WITHIN duration, WEIGHT number or ",
+    MATERIALIZED: "KEEP duration or ",
+}
 
 _CLAUSES: dict[str, tuple[str, ...]] = {
     "stream": (
         "USING",
         "OPTIONS",
         "TIMESTAMP",
+        "UNTIL",
         "SLACK",
         "IDLE",
         "HEARTBEAT",
@@ -75,6 +85,7 @@ _CLAUSE_TEXT = {
     "PUNCTUATION": "PUNCTUATION WHEN",
     "ON": "ON ERROR",
     "LATE": "LATE INTO",
+    "EARLY": "EARLY INTO",
     "VALID": "VALID FROM",
 }
 
@@ -151,13 +162,27 @@ class StatementParser(QueryParser):
             return CommandSyntax("describe", name, "", self.since(start))
         if self.accept("EXPLAIN"):
             return self._explain(start)
+        if self.accept("SET"):
+            return self._set(start)
         word = self._curr.text
+        if self.accept("INSERT", "INTO"):
+            return self._insert(start)
         if self.is_word("INSERT", "UPDATE", "DELETE", "MERGE"):
             self.refuse(
                 f"there is no {word.upper()}; rows come from the source of a stream, answers go to "
                 f"a sink with CREATE QUERY .. INTO"
             )
         self.fail(f"a statement cannot begin with {self.got()}; {suggest(word, _VERBS)}")
+
+    def _insert(self, start: int) -> InsertSyntax:
+        name = self.name("the name of a stream")
+        columns = self._named_columns() if self._opens(self._curr) else ()
+        if not self._is_values():
+            self.fail(
+                f"the name of a stream must be followed by VALUES (..), got {self.got()}; the "
+                f"answers of a query go into a sink with CREATE QUERY .. INTO"
+            )
+        return InsertSyntax(name, columns, self.values(), self.since(start))
 
     def _kind(self, verb: str) -> str:
         if not self.is_word(*KINDS):
@@ -168,6 +193,30 @@ class StatementParser(QueryParser):
         kind: str = self._curr.text.lower()
         self._advance()
         return kind
+
+    def _set(self, start: int) -> SetSyntax:
+        named = self.here()[0]
+        text = ""
+        while self._is_plain_word():
+            text += self._curr.text
+            self._advance()
+            if not self.sign(TokenType.DOT):
+                break
+            text += "."
+        if not text or text.endswith("."):
+            self.fail(
+                f"SET must be followed by the name of a setting such as scheduler, got {self.got()}"
+            )
+        setting = Name(text.lower(), self.since(named))
+        if not (self.sign(TokenType.EQ) or self.accept("TO")):
+            self.fail(f"SET {text} must be followed by = and a value, got {self.got()}")
+        if not self._curr:
+            self.fail(f"SET {text} = must be followed by a value, got {self.got()}")
+        value = ""
+        while self._curr:
+            value += self._curr.text
+            self._advance()
+        return SetSyntax(setting, value, self.since(start))
 
     def _explain(self, start: int) -> ExplainSyntax:
         level = "all"
@@ -180,7 +229,7 @@ class StatementParser(QueryParser):
         if not self.starts_query():
             self.fail(
                 f"EXPLAIN must be followed by QUERY name or by a query, got {self.got()}; before "
-                f"it may stand LOGICAL, OPTIMIZED or PHYSICAL"
+                f"it may stand LOGICAL, OPTIMIZED, PHYSICAL or ANALYZE"
             )
         return ExplainSyntax(level, None, self.query(), self.since(start))
 
@@ -196,8 +245,13 @@ class StatementParser(QueryParser):
         clauses: dict[str, Any] = {}
         query: QuerySyntax | None = None
         if kind in ("view", "query", MATERIALIZED):
-            if kind == "query" and self.accept("INTO"):
-                clauses["INTO"] = self.name("the name of a sink")
+            if kind == "query":
+                self._query_clauses(clauses)
+            if kind == MATERIALIZED and self.is_word("EARLY"):
+                self.fail(
+                    "EARLY INTO belongs to a query, and a materialized view keeps its answer and "
+                    "hands it to no sink; CREATE QUERY with the same text"
+                )
             if kind == MATERIALIZED and self.accept("KEEP"):
                 clauses["KEEP"] = None if self.accept("UNBOUNDED") else self.duration("KEEP")
             if not self.accept("AS"):
@@ -213,6 +267,23 @@ class StatementParser(QueryParser):
                 columns = self._columns(kind, name)
             self._clauses(kind, name, clauses)
         return CreateSyntax(kind, name, if_not_exists, columns, clauses, query, self.since(start))
+
+    def _query_clauses(self, clauses: dict[str, Any]) -> None:
+        """Read where a query's answers go, how soon they are wanted, and how much they count."""
+        while self.is_word(*_QUERY_CLAUSES):
+            word = self._curr.text.upper()
+            if word in clauses:
+                said = _CLAUSE_TEXT.get(word, word)
+                self.fail(f"{said} can be said once, got it twice")
+            self._advance()
+            clauses[word] = _QUERY_CLAUSES[word](self)
+
+    def _weight(self) -> tuple[str, Span]:
+        token = self._curr
+        if not token or token.token_type != TokenType.NUMBER:
+            self.fail(f"WEIGHT must be followed by a number above 0, such as 3, got {self.got()}")
+        self._advance()
+        return token.text, (token.start, token.end + 1)
 
     def _columns(self, kind: str, name: Name) -> tuple[ColumnSyntax, ...]:
         opened = self.here()[0]
@@ -380,6 +451,10 @@ class StatementParser(QueryParser):
         self.demand("INTO", "LATE")
         return self.name("LATE INTO must be followed by a sink; its name")
 
+    def _early_into(self) -> Name:
+        self.demand("INTO", "EARLY")
+        return self.name("EARLY INTO must be followed by a sink; its name")
+
     def _valid(self) -> tuple[Name, Name | None]:
         self.demand("FROM", "VALID")
         first = self.name("VALID FROM must be followed by a column; its name")
@@ -391,6 +466,7 @@ _READERS: dict[str, Callable[[StatementParser], Any]] = {
     "USING": StatementParser._using,
     "OPTIONS": StatementParser._options,
     "TIMESTAMP": StatementParser._timestamp_by,
+    "UNTIL": lambda parser: parser.name("UNTIL must be followed by a column; its name"),
     "SLACK": StatementParser._slack,
     "IDLE": StatementParser._idle_after,
     "HEARTBEAT": StatementParser._from_clock,
@@ -404,10 +480,12 @@ _READERS: dict[str, Callable[[StatementParser], Any]] = {
 }
 
 
-def _parser(tokens: list[Token], script: str) -> StatementParser:
-    parser = StatementParser(dialect=Cql())
-    parser.load(tokens, script)
-    return parser
+_QUERY_CLAUSES: dict[str, Callable[[StatementParser], Any]] = {
+    "INTO": lambda parser: parser.name("the name of a sink"),
+    "EARLY": StatementParser._early_into,
+    "WITHIN": lambda parser: parser.duration("WITHIN"),
+    "WEIGHT": StatementParser._weight,
+}
 
 
 def parse_script(text: str) -> list[Parsed]:
@@ -453,11 +531,9 @@ def parse_scalar(text: str) -> tuple[Scalar, Name | None]:
 
     def read(parser: StatementParser) -> tuple[Scalar, Name | None]:
         expr = parser.scalar()
-        alias = parser.name("a name after AS") if parser.accept("AS") else None
-        parser.finish()
-        return expr, alias
+        return expr, parser.name("a name after AS") if parser.accept("AS") else None
 
-    found: tuple[Scalar, Name | None] = _guarded(read, tokenize(text), text)
+    found: tuple[Scalar, Name | None] = _alone(read, text)
     return found
 
 
@@ -468,29 +544,37 @@ def parse_window(text: str) -> WindowSyntax:
         window = parser.maybe_window()
         if window is None:
             parser.fail(f"a window must begin with '[', got {parser.got()}")
-        parser.finish()
         return window
 
-    found: WindowSyntax = _guarded(read, tokenize(text), text)
+    found: WindowSyntax = _alone(read, text)
     return found
 
 
 def parse_duration(text: str) -> Duration:
     """Return the syntax of a text that must be one duration."""
+    found: Duration = _alone(lambda parser: parser.duration("the text"), text)
+    return found
 
-    def read(parser: StatementParser) -> Duration:
-        found = parser.duration("the text")
+
+def _alone(read: Callable[[StatementParser], Any], text: str) -> Any:
+    """Read what must be the whole of a text."""
+
+    def whole(parser: StatementParser) -> Any:
+        found = read(parser)
         parser.finish()
         return found
 
-    found: Duration = _guarded(read, tokenize(text), text)
-    return found
+    return _guarded(whole, tokenize(text), text)
 
 
 def _guarded(read: Callable[[StatementParser], Any], tokens: list[Token], text: str) -> Any:
     """Read; a text so deeply nested that the stack ends is the user's mistake too."""
     try:
-        return read(_parser(tokens, text))
+        parser = StatementParser(dialect=Cql())
+        parser.load(tokens, text)
+        return read(parser)
+    except QueryError as error:
+        raise led_home(error) from None
     except RecursionError:
         raise QueryError(
             "the statement is nested too deeply; split it with CREATE VIEW",

@@ -1,25 +1,32 @@
 """The grammar of queries: SELECT blocks, set operations, FROM items, joins and windows.
 
-query  := [WITH name AS (query), ..] body [ORDER BY ..] [LIMIT k] [instant]
+query  := [WITH name AS (query), ..] body [ORDER BY ..] [LIMIT k] [OFFSET n] [instant]
 body   := term ((UNION | EXCEPT | MINUS) [ALL | DISTINCT] term)*
 term   := block (INTERSECT [ALL | DISTINCT] block)*
-block  := SELECT [/*+ hint */] .. [QUALIFY ..] | (query) | (ISTREAM | DSTREAM | RSTREAM) (query)
-item   := source [instant] [[AS] alias] [window] [instant]
+block  := SELECT [/*+ hint */] .. [QUALIFY ..] | (query) | to (query) | to query
+          | SELECT to ([DISTINCT] ..) FROM .. | values
+values := VALUES (scalar, ..), .. | VALUES scalar, ..
+to     := ISTREAM | DSTREAM | RSTREAM
+item   := source [instant] [[AS] alias [(column, ..)]] [window] [instant]
 source := (name | (query) | ISTREAM (query)) [window] | function of a window
 join   := , item | CROSS JOIN item | [INNER | LEFT | RIGHT | FULL | SEMI | ANTI] JOIN item ON ..
 asof   := ASOF [INNER | LEFT] JOIN item [MATCH_CONDITION (condition)] [ON .. | USING (..)]
 instant := [FOR SYSTEM_TIME | TIMESTAMP] AS OF point
 
-One statement asks about one instant, wherever it says so.
+One statement asks about one instant, wherever it says so.  ``SELECT ISTREAM (a, b) FROM ..`` and
+``ISTREAM SELECT a, b FROM ..`` are ``ISTREAM (SELECT a, b FROM ..)``, with its ORDER BY and LIMIT.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import NoReturn
 
-from sqlglot.tokens import TokenType
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
 
+from penstock.cql.grammar.grouping_text import GroupingParser
 from penstock.cql.grammar.syntax import (
     Body,
     FromItem,
@@ -31,8 +38,8 @@ from penstock.cql.grammar.syntax import (
     SetQuery,
     StreamOf,
     TimePoint,
+    ValuesSyntax,
 )
-from penstock.cql.grammar.window_text import WindowParser
 
 HINTS = ("MULTIWAY", "CASCADE")
 _HINT = re.compile(r"\s*/\*\+\s*(.*?)\s*\*/", re.DOTALL)
@@ -45,7 +52,7 @@ _OUTER = {
 }
 
 
-class QueryParser(WindowParser):
+class QueryParser(GroupingParser):
     """Queries, down to the scalar expressions. ``instants`` are those of AS OF, as they came."""
 
     instants: list[TimePoint]
@@ -67,13 +74,29 @@ class QueryParser(WindowParser):
             while self.sign(TokenType.COMMA):
                 order = (*order, self.order_item())
             order_span = self.since(order_start)
-        limit = self._limit() if self.accept("LIMIT") else None
-        if self.is_word("OFFSET", "FETCH"):
-            self.refuse(
-                f"there is no {self._curr.text.upper()}; ORDER BY .. LIMIT k keeps the first k rows"
-            )
+        limit, limit_start = None, self.here()[0]
+        if self.accept("LIMIT") and not self.accept("ALL"):
+            limit = self._count("LIMIT", 1)
+        limit_span = self.since(limit_start)
+        offset = self._count("OFFSET", 0) if self.accept("OFFSET") else 0
+        if self.is_word("FETCH"):
+            self.refuse("there is no FETCH; ORDER BY .. LIMIT k keeps the first k rows")
         self._instant()
-        return QuerySyntax(body, order, limit, tuple(names), self.since(start), order_span)
+        span = self.since(start)
+        if isinstance(body, StreamOf) and body.written == "inside":
+            inner = replace(body.query, order=order, limit=limit, order_span=order_span)
+            inner = replace(inner, offset=offset, limit_span=limit_span)
+            return QuerySyntax(replace(body, query=inner), (), None, tuple(names), span)
+        return QuerySyntax(
+            body,
+            order,
+            limit,
+            tuple(names),
+            span,
+            order_span=order_span,
+            offset=offset,
+            limit_span=limit_span,
+        )
 
     def _instant(self) -> None:
         """Read ``AS OF`` and its point in time, if it comes next."""
@@ -88,7 +111,43 @@ class QueryParser(WindowParser):
 
     def starts_query(self) -> bool:
         """Whether the next token can only begin a query."""
-        return self.is_word("SELECT", "WITH") or self._is_stream_word() or self._is_open()
+        first = ("SELECT", "WITH")
+        bare = self.is_word(*STREAM_WORDS) and self._next and self._next.text.upper() in first
+        word = self.is_word(*first) or self._is_stream_word() or self._is_values()
+        return bool(bare) or word or self._is_open()
+
+    def _is_values(self) -> bool:
+        """Whether VALUES comes next, with rows behind it."""
+        return self.is_word("VALUES") and bool(self._next) and _starts_value(self._next)
+
+    def values(self) -> ValuesSyntax:
+        """Read VALUES and its rows."""
+        start = self._curr.start
+        self._advance()
+        rows = [self._value_row()]
+        while self._another_row():
+            self._advance()
+            rows.append(self._value_row())
+        return ValuesSyntax(tuple(rows), self.since(start))
+
+    def _another_row(self) -> bool:
+        """Whether a comma and another row come next, not another item of FROM."""
+        if not self._curr or self._curr.token_type != TokenType.COMMA or not self._next:
+            return False
+        after = self._tokens[self._index + 2 : self._index + 3]
+        if self._opens(self._next):
+            return not after or after[0].text.upper() not in ("SELECT", "WITH", "VALUES")
+        return _starts_value(self._next)
+
+    def _value_row(self) -> tuple[object, ...]:
+        opened = self.here()[0]
+        if not self.sign(TokenType.L_PAREN):
+            return (self.scalar(),)
+        row = [self.scalar()]
+        while self.sign(TokenType.COMMA):
+            row.append(self.scalar())
+        self.close(TokenType.R_PAREN, ")", opened)
+        return tuple(row)
 
     def _is_open(self) -> bool:
         return bool(self._curr) and self._curr.token_type == TokenType.L_PAREN
@@ -122,7 +181,8 @@ class QueryParser(WindowParser):
             kind = self._curr.text.lower().replace("minus", "except")
             self._advance()
             keep = self._keep_all()
-            left = SetQuery(kind, keep, left, self._intersections(), self.since(start))
+            right = self._clear(self._intersections())
+            left = SetQuery(kind, keep, left, right, self.since(start))
         return left
 
     def _intersections(self) -> Body:
@@ -130,8 +190,23 @@ class QueryParser(WindowParser):
         left = self._block()
         while self.accept("INTERSECT"):
             keep = self._keep_all()
-            left = SetQuery("intersect", keep, left, self._block(), self.since(start))
+            right = self._clear(self._block())
+            left = SetQuery("intersect", keep, left, right, self.since(start))
         return left
+
+    def _clear(self, body: Body) -> Body:
+        """Refuse ISTREAM without parentheses behind a set operation: of what is it?"""
+        if isinstance(body, StreamOf) and body.written == "before":
+            self._fail_unclear(body.kind, body.span[0])
+        return body
+
+    def _fail_unclear(self, kind: str, start: int) -> NoReturn:
+        word = kind.upper()
+        self.fail(
+            f"{word} beside UNION, INTERSECT or EXCEPT must say by parentheses what it is of; "
+            f"write {word} (SELECT ..)",
+            (start, start + len(word)),
+        )
 
     def _keep_all(self) -> bool:
         if self.accept("ALL"):
@@ -143,13 +218,18 @@ class QueryParser(WindowParser):
         start = self.here()[0]
         if self._is_stream_word():
             return self._stream_of()
+        if self._is_values():
+            return self.values()
         if self._is_open():
             self._advance()
             inner = self.query()
             self.close(TokenType.R_PAREN, ")", start)
             return inner
         if self.is_word(*STREAM_WORDS):
-            self._demand_parentheses()
+            return self._stream_before()
+        return self._select_block(start)
+
+    def _select_block(self, start: int) -> Body:
         if not self.accept("SELECT"):
             self.fail(
                 f"a query must begin with SELECT, ISTREAM, DSTREAM or RSTREAM, got {self.got()}"
@@ -160,24 +240,18 @@ class QueryParser(WindowParser):
             self.accept("ALL")
         if self.is_word("FROM") or not self._curr:
             self.fail(f"SELECT must be followed by columns or '*', got {self.got()}")
-        items = [self._select_item()]
-        while self.sign(TokenType.COMMA):
-            items.append(self._select_item())
+        kind = ""
+        if self._is_stream_word():
+            kind, some, items = self._select_stream()
+            distinct = distinct or some
+        else:
+            items = self._select_items()
         if not self.accept("FROM"):
-            if self._curr and not self.is_word(*_AFTER_SELECT) and not self._closes():
-                hint = ""
-                if self._curr.token_type == TokenType.DOT:
-                    hint = "; the bounds of window(..) in GROUP BY are window.start and window.end"
-                self.fail(
-                    f"{self.got()} was not expected here; ',' or FROM must follow a column{hint}"
-                )
-            self.fail(
-                "a query must read something: SELECT .. FROM a stream, table, view or sub-query",
-                self.since(start),
-            )
+            self._fail_before_from(start)
         sources = self._sources()
         where = self.scalar() if self.accept("WHERE") else None
-        group_by = self._group_by() if self.accept("GROUP") else None
+        group_by, sets = self.group_by() if self.accept("GROUP") else (None, None)
+        group_all = group_by == () and sets is None
         having = self.scalar() if self.accept("HAVING") else None
         if self.is_word("WHERE", "GROUP"):
             self.fail(
@@ -188,17 +262,63 @@ class QueryParser(WindowParser):
         qualify = self.scalar() if self.accept("QUALIFY") else None
         if not windows and self.accept("WINDOW"):
             windows = self.named_windows()
-        return SelectQuery(
+        span = self.since(start)
+        block = SelectQuery(
             distinct,
             tuple(items),
             sources,
             where,
             group_by,
             having,
-            self.since(start),
+            span,
             hint,
             qualify,
             windows,
+            sets,
+            group_all,
+        )
+        if not kind:
+            return block
+        return StreamOf(kind, QuerySyntax(block, (), None, (), span), span, "inside")
+
+    def _select_items(self) -> list[SelectItem]:
+        items = [self._select_item()]
+        while self.sign(TokenType.COMMA):
+            items.append(self._select_item())
+        return items
+
+    def _select_stream(self) -> tuple[str, bool, list[SelectItem]]:
+        """Read ``ISTREAM ([DISTINCT] a, b)`` behind SELECT: its kind, whether distinct, columns."""
+        start = self._curr.start
+        kind = self._curr.text.lower()
+        self._advance()
+        opened = self.here()[0]
+        self._advance()
+        if self.is_word("SELECT"):
+            self.fail(
+                f"{kind.upper()} behind SELECT holds columns; around a query it stands alone, "
+                f"{kind.upper()} (SELECT ..)",
+                self.since(start),
+            )
+        distinct = self.accept("DISTINCT")
+        items = self._select_items()
+        self.close(TokenType.R_PAREN, ")", opened)
+        if self._curr and not self.is_word("FROM"):
+            self.fail(
+                f"{kind.upper()} behind SELECT must hold all columns with their names, as in "
+                f"{kind.upper()}(a, b AS c), got {self.got()} after it",
+            )
+        return kind, distinct, items
+
+    def _fail_before_from(self, start: int) -> NoReturn:
+        if self._curr and not self.is_word(*_AFTER_SELECT) and not self._closes():
+            hint = ""
+            if self._curr.token_type == TokenType.DOT:
+                hint = "; the bounds of window(..) in GROUP BY are window.start and window.end"
+            self.fail(f"{self.got()} was not expected here; ',' or FROM must follow a column{hint}")
+        self.fail(
+            "a query must read something: SELECT .. FROM a stream, table, view or sub-query",
+            self.since(start),
         )
 
     def _hint(self) -> str:
@@ -227,42 +347,62 @@ class QueryParser(WindowParser):
         self._advance()
         return StreamOf(kind, self._wrapped_query(kind.upper()), self.since(start))
 
+    def _stream_before(self) -> StreamOf:
+        """Read ``ISTREAM SELECT ..``: of all that follows, which is no set operation."""
+        if not self._next or self._next.text.upper() not in ("SELECT", "WITH"):
+            self._demand_parentheses()
+        start = self._curr.start
+        kind = self._curr.text.lower()
+        self._advance()
+        query = self.query()
+        if isinstance(query.body, SetQuery):
+            self._fail_unclear(kind, start)
+        return StreamOf(kind, query, self.since(start), "before")
+
     # ---- SELECT, GROUP BY, ORDER BY, LIMIT
 
     def _select_item(self) -> SelectItem:
         start = self.here()[0]
         if self.sign(TokenType.STAR):
-            return SelectItem(None, None, True, None, self.since(start))
+            return SelectItem(None, None, True, None, self.since(start), self._left_out())
         index = self._index
         qualifier = self.maybe_name()
         if qualifier and self.sign(TokenType.DOT) and self.sign(TokenType.STAR):
-            return SelectItem(None, None, True, qualifier, self.since(start))
+            return SelectItem(None, None, True, qualifier, self.since(start), self._left_out())
         self._retreat(index)
         expr = self.scalar()
         end = self.since(start)
         alias = self.name("a name after AS") if self.accept("AS") else self.maybe_name()
         return SelectItem(expr, alias, False, None, end)
 
-    def _group_by(self) -> tuple[object, ...]:
-        self.demand("BY", "GROUP")
-        if self.is_word("ROLLUP", "CUBE", "GROUPING") and (
-            self._opens(self._next) or self.is_word("GROUPING")
-        ):
-            self.refuse(
-                f"there is no GROUP BY {self._curr.text.upper()}; UNION ALL several queries with "
-                f"one GROUP BY each"
-            )
-        keys = [self.scalar()]
+    def _left_out(self) -> tuple[object, ...]:
+        """Read ``EXCEPT (column, ..)`` behind a star, if it comes next."""
+        if not self.is_word("EXCEPT"):
+            return ()
+        self._advance()
+        opened = self.here()[0]
+        if not self.sign(TokenType.L_PAREN):
+            self.fail(f"* EXCEPT must be followed by columns in parentheses, got {self.got()}")
+        found = [self._left_out_column()]
         while self.sign(TokenType.COMMA):
-            keys.append(self.scalar())
-        return tuple(keys)
+            found.append(self._left_out_column())
+        self.close(TokenType.R_PAREN, ")", opened)
+        return tuple(found)
 
-    def _limit(self) -> int:
+    def _left_out_column(self) -> object:
+        start = self.here()
+        column = self.scalar()
+        if not isinstance(column, exp.Column):
+            self.fail("* EXCEPT takes names of columns", (start[0], self._prev.end + 1))
+        return column
+
+    def _count(self, word: str, least: int) -> int:
+        """Read the number of rows behind LIMIT or OFFSET."""
         token = self._curr
         if not token or token.token_type != TokenType.NUMBER or not token.text.isdigit():
-            self.fail(f"LIMIT must be followed by a whole number, got {self.got()}")
-        if not 1 <= int(token.text) < 2**31:
-            self.fail(f"LIMIT must be from 1 to {2**31 - 1}, got {token.text}")
+            self.fail(f"{word} must be followed by a whole number, got {self.got()}")
+        if not least <= int(token.text) < 2**31:
+            self.fail(f"{word} must be from {least} to {2**31 - 1}, got {token.text}")
         self._advance()
         return int(token.text)
 
@@ -311,10 +451,7 @@ class QueryParser(WindowParser):
         source, window = self.window_function() or (self._source(), self.maybe_window())
         self._instant()
         alias = self._alias(join)
-        if self._opens(self._curr) and alias:
-            self.refuse(
-                f"the columns of {alias.text} cannot be named here; name them with AS in its SELECT"
-            )
+        columns = self._named_columns() if alias and self._opens(self._curr) else ()
         second = self.maybe_window()
         if window and second:
             self.fail("an item of FROM can have one window, got two", second.span)
@@ -331,7 +468,18 @@ class QueryParser(WindowParser):
             on, using = self._condition()
         elif join == "cross" and self.is_word("ON", "USING"):
             self.fail("a CROSS JOIN has no condition; use JOIN .. ON or put it in WHERE")
-        return FromItem(source, alias, window or second, join, on, using, span, match)
+        found = FromItem(source, alias, window or second, join, on, using, span, match)
+        return replace(found, columns=columns)
+
+    def _named_columns(self) -> tuple[Name, ...]:
+        """Read the names that an alias gives to the columns, in parentheses."""
+        opened = self.here()[0]
+        self._advance()
+        names = [self.name("the name of a column")]
+        while self.sign(TokenType.COMMA):
+            names.append(self.name("the name of a column"))
+        self.close(TokenType.R_PAREN, ")", opened)
+        return tuple(names)
 
     def _alias(self, join: str) -> Name | None:
         if self.accept("AS"):
@@ -373,6 +521,8 @@ class QueryParser(WindowParser):
         if self._is_stream_word():
             body = self._stream_of()
             return QuerySyntax(body, (), None, (), self.since(start))
+        if self._is_values():
+            return QuerySyntax(self.values(), (), None, (), self.since(start))
         if self.is_word(*STREAM_WORDS) and self._next and self._next.text.upper() == "SELECT":
             self._demand_parentheses()
         if self._is_open():
@@ -401,18 +551,22 @@ class QueryParser(WindowParser):
         if self.accept("ON"):
             return self.scalar(), ()
         if self.accept("USING"):
-            opened = self.here()[0]
             if not self.sign(TokenType.L_PAREN):
                 self.fail(f"USING must be followed by columns in parentheses, got {self.got()}")
-            names = [self.name("the name of a column")]
-            while self.sign(TokenType.COMMA):
-                names.append(self.name("the name of a column"))
-            self.close(TokenType.R_PAREN, ")", opened)
-            return None, tuple(names)
+            self._retreat(self._index - 1)
+            return None, self._named_columns()
         self.fail(
             f"JOIN must say ON condition or USING (columns), got {self.got()}; "
             f"CROSS JOIN is without a condition"
         )
+
+
+def _starts_value(token: Token) -> bool:
+    """Whether a token begins a row of VALUES: a parenthesis or a constant."""
+    first = (TokenType.L_PAREN, TokenType.NUMBER, TokenType.STRING, TokenType.DASH)
+    constants = (TokenType.NULL, TokenType.TRUE, TokenType.FALSE)
+    typed = token.text.upper() in ("TIMESTAMP", "DATE", "CAST")
+    return token.token_type in (*first, *constants) or typed
 
 
 _AFTER_SELECT = ("WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "INTERSECT", "EXCEPT")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from sqlglot import exp
+
 Span: TypeAlias = tuple[int, int]
 
 Scalar: TypeAlias = Any
@@ -26,6 +28,15 @@ def span_of(node: Scalar) -> Span:
     if not spans:
         return (0, 0)
     return (min(s[0] for s in spans), max(s[1] for s in spans))
+
+
+def conjuncts_of(condition: Scalar) -> list[Scalar]:
+    """Split what was typed at AND, so that each part has its own span."""
+    if isinstance(condition, exp.Paren):
+        return conjuncts_of(condition.this)
+    if isinstance(condition, exp.And):
+        return conjuncts_of(condition.this) + conjuncts_of(condition.expression)
+    return [condition]
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,25 @@ class WindowClause:
 
 
 @dataclass(frozen=True)
+class PastSyntax:
+    """``FROM NOW - start TO NOW - end``; no start is UNBOUNDED, no end is NOW."""
+
+    start: Duration | None
+    end: Duration | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class AreaSyntax:
+    """``WITHIN (x, y) INSIDE shape(numbers)``; a polygon's numbers are those of its corners."""
+
+    point: tuple[Scalar, Scalar]
+    shape: Name
+    numbers: tuple[Scalar, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
 class WindowSyntax:
     """What stands in square brackets; clauses by their upper-case word, in the order typed.
 
@@ -107,15 +137,23 @@ class WindowSyntax:
     descriptor: Name | None = None
     closed: bool = False
     in_order: bool = False
+    shift: Duration | None = None
+    past: PastSyntax | None = None
+    area: AreaSyntax | None = None
 
 
 @dataclass(frozen=True)
 class StreamOf:
-    """``ISTREAM (query)``, ``DSTREAM (query)`` or ``RSTREAM (query)``."""
+    """``ISTREAM (query)``, ``DSTREAM (query)`` or ``RSTREAM (query)``.
+
+    It was ``written`` around the query, "before" it without parentheses, or "inside", behind
+    SELECT.
+    """
 
     kind: str
     query: QuerySyntax
     span: Span
+    written: str = "around"
 
 
 @dataclass(frozen=True)
@@ -123,7 +161,9 @@ class FromItem:
     """A name, a sub-query or a relation-to-stream operator, with its alias and window.
 
     ``join`` says how it was attached: ``first``, ``comma``, ``cross``, a kind of join, ``asof`` or
-    ``asof left``; ``match`` is the ``MATCH_CONDITION`` of an ASOF JOIN.
+    ``asof left``; ``match`` is the ``MATCH_CONDITION`` of an ASOF JOIN.  ``rows_of`` is the name of
+    which a sub-query that nobody wrote only selects rows.  ``columns`` are the names that the alias
+    gives to its columns, none if it gives none.
     """
 
     source: Name | QuerySyntax
@@ -134,17 +174,23 @@ class FromItem:
     using: tuple[Name, ...]
     span: Span
     match: Scalar | None = None
+    rows_of: Name | None = None
+    columns: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True)
 class SelectItem:
-    """An expression with or without alias, or a star (``star``) of all or of one FROM item."""
+    """An expression with or without alias, or a star (``star``) of all or of one FROM item.
+
+    ``without`` are the columns of ``* EXCEPT (..)``, as expressions.
+    """
 
     expr: Scalar | None
     alias: Name | None
     star: bool
     qualifier: Name | None
     span: Span
+    without: tuple[Scalar, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -188,7 +234,10 @@ class OverSyntax:
 
 @dataclass(frozen=True)
 class SelectQuery:
-    """One SELECT block."""
+    """One SELECT block. ``sets`` are those of GROUPING SETS, ROLLUP and CUBE, if it has any.
+
+    ``group_all``: it has GROUP BY ALL, and ``group_by`` is empty.
+    """
 
     distinct: bool
     items: tuple[SelectItem, ...]
@@ -200,6 +249,8 @@ class SelectQuery:
     hint: str = ""
     qualify: Scalar | None = None
     windows: tuple[tuple[Name, OverSyntax], ...] = ()
+    sets: tuple[tuple[Scalar, ...], ...] | None = None
+    group_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,7 +266,7 @@ class SetQuery:
 
 @dataclass(frozen=True)
 class QuerySyntax:
-    """A whole query: named sub-queries, a body, ORDER BY and LIMIT.
+    """A whole query: named sub-queries, a body, ORDER BY, LIMIT and OFFSET.
 
     ``as_of`` is the instant that a query which is a statement asks about.
     """
@@ -227,9 +278,24 @@ class QuerySyntax:
     span: Span
     order_span: Span = (0, 0)
     as_of: TimePoint | None = None
+    offset: int = 0
+    limit_span: Span = (0, 0)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether it keeps some rows of an order only."""
+        return self.limit is not None or self.offset > 0
 
 
-Body: TypeAlias = SelectQuery | SetQuery | StreamOf | QuerySyntax
+@dataclass(frozen=True)
+class ValuesSyntax:
+    """``VALUES (a, b), (c, d)``: rows of constant expressions."""
+
+    rows: tuple[tuple[Scalar, ...], ...]
+    span: Span
+
+
+Body: TypeAlias = SelectQuery | SetQuery | StreamOf | QuerySyntax | ValuesSyntax
 
 
 @dataclass(frozen=True)
@@ -274,8 +340,27 @@ class CommandSyntax:
 
 
 @dataclass(frozen=True)
+class SetSyntax:
+    """``SET setting = value``."""
+
+    setting: Name
+    value: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class InsertSyntax:
+    """``INSERT INTO stream [(columns)] VALUES ..``."""
+
+    name: Name
+    columns: tuple[Name, ...]
+    values: ValuesSyntax
+    span: Span
+
+
+@dataclass(frozen=True)
 class ExplainSyntax:
-    """``EXPLAIN [LOGICAL|OPTIMIZED|PHYSICAL]`` of a declared query or of a query text."""
+    """``EXPLAIN [LOGICAL|OPTIMIZED|PHYSICAL|ANALYZE]`` of a declared query or of a query text."""
 
     level: str
     name: Name | None
@@ -283,7 +368,15 @@ class ExplainSyntax:
     span: Span
 
 
-StatementSyntax: TypeAlias = CreateSyntax | DropSyntax | CommandSyntax | ExplainSyntax | QuerySyntax
+StatementSyntax: TypeAlias = (
+    CreateSyntax
+    | DropSyntax
+    | CommandSyntax
+    | SetSyntax
+    | InsertSyntax
+    | ExplainSyntax
+    | QuerySyntax
+)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """The grammar of windows: those in square brackets, and the functions of TABLE(..) that make them.
 
-window   := [ [PARTITION BY column, ..] part .. [OFFSET d] [START point] ]
-part     := (ROWS n | RANGE d) [SLIDE ..] | TUMBLE d | HOP d SLIDE d | NOW | FIXED d | SESSION d
-          | AFTER point [AND BEFORE point] | ..
+window   := [ [PARTITION BY column, ..] part .. [OFFSET d] [SHIFT d] [area] [START point] ]
+          | [ FROM (NOW - d | UNBOUNDED) TO (NOW - d | NOW) [area] [START point] ]
+area     := WITHIN (scalar, scalar) INSIDE shape (number | (number, number), ..)
+part     := (ROWS n | RANGE d) [PRECEDING] [SLIDE ..] | UNBOUNDED | TUMBLE d | HOP d SLIDE d | NOW
+          | FIXED d | SESSION d | AFTER point [AND BEFORE point] | ..
 function := TABLE ( call ) | call
 call     := TUMBLE (data, DESCRIPTOR (column), size [, offset])
           | HOP (data, DESCRIPTOR (column), slide, size [, offset])
@@ -20,8 +22,10 @@ from sqlglot.tokens import TokenType
 
 from penstock.cql.grammar.over_text import OverParser
 from penstock.cql.grammar.syntax import (
+    AreaSyntax,
     Duration,
     Name,
+    PastSyntax,
     QuerySyntax,
     TimePoint,
     WindowClause,
@@ -29,12 +33,12 @@ from penstock.cql.grammar.syntax import (
 )
 
 _WINDOW_WORDS = (
-    "ROWS", "RANGE", "TUMBLE", "HOP", "NOW", "AFTER", "BEFORE", "FIXED", "SESSION",
+    "ROWS", "RANGE", "UNBOUNDED", "TUMBLE", "HOP", "NOW", "AFTER", "BEFORE", "FIXED", "SESSION",
 )  # fmt: skip
 
 WINDOW_FORMS = (
     "[ROWS N], [RANGE T], [RANGE T SLIDE D], [TUMBLE T], [HOP T SLIDE D], [PARTITION BY c ROWS N], "
-    "[NOW], [AFTER x], [BEFORE x], [FIXED M] or [SESSION G]"
+    "[NOW], [AFTER x], [BEFORE x], [FIXED M], [SESSION G] or [FROM NOW - T TO NOW - D]"
 )
 
 _ARGUMENTS = {
@@ -98,7 +102,12 @@ class WindowParser(OverParser):
                 self._advance()
                 if not self.is_word("AFTER", "BEFORE"):
                     self.fail(f"AND must be followed by AFTER or BEFORE, got {self.got()}")
+        past = None
+        if not clauses and not partition and self.is_word("FROM"):
+            past = self._past()
         offset = self._offset(clauses)
+        shift = self.duration("SHIFT") if not past and self.accept("SHIFT") else None
+        area = self._area() if self.is_word("WITHIN") else None
         if self.accept("START"):
             origin = self.time_point("START")
         if self._curr and self._curr.token_type != TokenType.R_BRACKET:
@@ -106,9 +115,74 @@ class WindowParser(OverParser):
                 self.fail("SLIDE must follow ROWS N, RANGE T or HOP T")
             self.fail(f"{self.got()} is not part of a window; a window is {WINDOW_FORMS}")
         self.close(TokenType.R_BRACKET, "]", opened)
-        if not clauses and (origin is None or partition):
+        alone = any(part is not None for part in (past, shift, area, origin))
+        if not clauses and (not alone or partition):
             self.fail(f"a window is {WINDOW_FORMS}", self.since(opened))
-        return WindowSyntax(tuple(partition), clauses, origin, self.since(opened), offset=offset)
+        return WindowSyntax(
+            tuple(partition),
+            clauses,
+            origin,
+            self.since(opened),
+            offset=offset,
+            shift=shift,
+            past=past,
+            area=area,
+        )
+
+    def _area(self) -> AreaSyntax:
+        """Read ``WITHIN (x, y) INSIDE CIRCLE(5, 5, 2)``."""
+        start = self._curr.start
+        self._advance()
+        point = self._numbers("WITHIN")
+        if len(point) != 2:
+            self.fail(
+                f"WITHIN must be followed by two columns, (x, y), got {len(point)}",
+                self.since(start),
+            )
+        self.demand("INSIDE", "WITHIN (x, y)")
+        shape = self.name("INSIDE must be followed by CIRCLE, BOX or POLYGON; the word")
+        return AreaSyntax(
+            (point[0], point[1]), shape, tuple(self._numbers(shape.text)), self.since(start)
+        )
+
+    def _numbers(self, word: str) -> list[object]:
+        """Read expressions in parentheses; some may stand in pairs in parentheses of their own."""
+        opened = self.here()[0]
+        if not self.sign(TokenType.L_PAREN):
+            self.fail(f"{word} must be followed by numbers in parentheses, got {self.got()}")
+        found: list[object] = []
+        while not found or self.sign(TokenType.COMMA):
+            within = self.here()[0]
+            if self.sign(TokenType.L_PAREN):
+                found.append(self.scalar())
+                while self.sign(TokenType.COMMA):
+                    found.append(self.scalar())
+                self.close(TokenType.R_PAREN, ")", within)
+            else:
+                found.append(self.scalar())
+        self.close(TokenType.R_PAREN, ")", opened)
+        return found
+
+    def _past(self) -> PastSyntax:
+        """Read ``FROM NOW - 20 SECONDS TO NOW - 10 SECONDS``."""
+        begin = self._curr.start
+        self._advance()
+        start = None
+        if not self.accept("UNBOUNDED"):
+            start = self._before_now("FROM")
+            if start is None:
+                self.fail(
+                    f"FROM NOW must be followed by - and how long ago, such as - 20 SECONDS, got "
+                    f"{self.got()}"
+                )
+        self.demand("TO", "FROM NOW - T")
+        end = self._before_now("TO")
+        return PastSyntax(start, end, self.since(begin))
+
+    def _before_now(self, word: str) -> Duration | None:
+        """Read ``NOW - d`` or ``NOW``."""
+        self.demand("NOW", word)
+        return self.duration(f"{word} NOW -") if self.sign(TokenType.DASH) else None
 
     def _offset(self, clauses: dict[str, WindowClause]) -> Duration | None:
         """Read ``OFFSET d``, by which the pulses of TUMBLE and HOP are moved."""
@@ -148,9 +222,13 @@ class WindowParser(OverParser):
         value: Duration | TimePoint | None = None
         if word in ("AFTER", "BEFORE"):
             value = self.time_point(word)
+        elif word == "UNBOUNDED":
+            word = "RANGE"
         elif word != "NOW" and not (word in ("ROWS", "RANGE") and self.accept("UNBOUNDED")):
             value = self.duration(word)
         slide = None
+        if word in ("ROWS", "RANGE"):
+            self.accept("PRECEDING")
         if word in ("ROWS", "RANGE", "HOP") and self.accept("SLIDE"):
             slide = self.duration("SLIDE")
         if word == "TUMBLE" and self.is_word("SLIDE"):

@@ -6,13 +6,35 @@ operand gives null.  Logic is three-valued (Kleene).
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.expr.signatures import ANY, REAL, TRUTH, Function, alike, takes
-from penstock.expr.types import BOOLEAN, STRING, is_floating, is_numeric, is_temporal
+from penstock.expr.casts import check_cast, try_cast_array
+from penstock.expr.nodes import Expr, Literal
+from penstock.expr.signatures import (
+    ANY,
+    REAL,
+    TRUTH,
+    Mismatch,
+    Types,
+    alike,
+    function,
+    infix,
+    takes,
+)
+from penstock.expr.types import (
+    BOOLEAN,
+    NULL,
+    STRING,
+    is_floating,
+    is_numeric,
+    is_temporal,
+    parse_type,
+)
 
 
 def _compare(plain: Any, with_nan: Any) -> Any:
@@ -81,132 +103,133 @@ def _greatest(*values: Any) -> Any:
     return pc.if_else(some_nan, pa.scalar(float("nan"), result.type), result)
 
 
-def _least(*values: Any) -> Any:
-    return pc.min_element_wise(*values, skip_nulls=True)
-
-
 def _orderable(type_: pa.DataType) -> bool:
     return is_numeric(type_) or is_temporal(type_) or type_ == STRING
 
 
-def _anything(type_: pa.DataType) -> bool:
-    return True
+def _try_cast_rule(args: Sequence[Expr]) -> tuple[Types, pa.DataType]:
+    name = args[1] if len(args) == 2 else None
+    if not isinstance(name, Literal) or name.type != STRING:
+        raise Mismatch("a value and the name of a type, TRY_CAST(x AS type)")
+    target = parse_type(str(name.value))
+    check_cast(args[0].type, target)
+    source = target if args[0].type == NULL else args[0].type
+    return (source, STRING), target
 
 
-_COMPARABLE = alike("two values of one type (use CAST)", _anything, gives=BOOLEAN)
+def _try_cast(value: Any, name: str) -> Any:
+    return try_cast_array(value, parse_type(name))
+
+
+_COMPARABLE = alike("two values of one type (use CAST)", gives=BOOLEAN)
 _TRUTHS = takes(TRUTH, TRUTH, gives=BOOLEAN)
+_EVERY = takes(ANY, gives=BOOLEAN)
 
 FUNCTIONS = (
-    Function("eq", "a = b", _COMPARABLE, equal, lambda f, a, b: a == b, "Equal."),
-    Function("ne", "a <> b", _COMPARABLE, _not_equal, lambda f, a, b: a != b, "Not equal."),
-    Function("lt", "a < b", _COMPARABLE, _less, lambda f, a, b: a < b, "Less."),
-    Function("le", "a <= b", _COMPARABLE, _less_equal, lambda f, a, b: a <= b, "Less or equal."),
-    Function("gt", "a > b", _COMPARABLE, _greater, lambda f, a, b: a > b, "Greater."),
-    Function(
-        "ge", "a >= b", _COMPARABLE, _greater_equal, lambda f, a, b: a >= b, "Greater or equal."
-    ),
-    Function(
+    infix("eq", "a = b", _COMPARABLE, (equal, operator.eq), "Equal."),
+    infix("ne", "a <> b", _COMPARABLE, (_not_equal, operator.ne), "Not equal."),
+    infix("lt", "a < b", _COMPARABLE, (_less, operator.lt), "Less."),
+    infix("le", "a <= b", _COMPARABLE, (_less_equal, operator.le), "Less or equal."),
+    infix("gt", "a > b", _COMPARABLE, (_greater, operator.gt), "Greater."),
+    infix("ge", "a >= b", _COMPARABLE, (_greater_equal, operator.ge), "Greater or equal."),
+    infix(
         "eq_null_safe",
         "a <=> b",
         _COMPARABLE,
-        _equal_null_safe,
-        lambda f, a, b: a.eqNullSafe(b),
+        (_equal_null_safe, lambda a, b: a.eqNullSafe(b)),
         "Equal, where two nulls are equal; never null. Also `IS NOT DISTINCT FROM`.",
-        aliases=("equal_null",),
+        "equal_null",
     ),
-    Function(
+    infix(
         "and",
         "a AND b",
         _TRUTHS,
-        pc.and_kleene,
-        lambda f, a, b: a & b,
+        (pc.and_kleene, operator.and_),
         "Both hold. The right side is evaluated only where the left one is not false.",
     ),
-    Function(
+    infix(
         "or",
         "a OR b",
         _TRUTHS,
-        pc.or_kleene,
-        lambda f, a, b: a | b,
+        (pc.or_kleene, operator.or_),
         "At least one holds. The right side is evaluated only where the left one is not true.",
     ),
-    Function(
-        "overlaps",
+    function(
         "(a, b) OVERLAPS (c, d)",
         alike("four values of one type", _orderable, gives=BOOLEAN, least=4, most=4),
         _overlaps,
-        None,
         "Whether two half-open intervals have an instant or a number in common. The ends of each "
         "may stand in either order; intervals with the same start overlap, even empty ones.",
+        name="overlaps",
+        spark=None,
     ),
-    Function("not", "NOT a", takes(TRUTH, gives=BOOLEAN), pc.invert, lambda f, a: ~a, "Negation."),
-    Function(
+    infix("not", "NOT a", takes(TRUTH, gives=BOOLEAN), (pc.invert, operator.invert), "Negation."),
+    infix(
         "is_null",
         "a IS NULL",
-        takes(ANY, gives=BOOLEAN),
-        pc.is_null,
-        lambda f, a: a.isNull(),
+        _EVERY,
+        (pc.is_null, operator.methodcaller("isNull")),
         "Whether the value is missing.",
-        aliases=("isnull",),
+        "isnull",
     ),
-    Function(
+    infix(
         "is_not_null",
         "a IS NOT NULL",
-        takes(ANY, gives=BOOLEAN),
-        pc.is_valid,
-        lambda f, a: a.isNotNull(),
+        _EVERY,
+        (pc.is_valid, operator.methodcaller("isNotNull")),
         "Whether the value is present.",
-        aliases=("isnotnull",),
+        "isnotnull",
     ),
-    Function(
-        "is_nan",
+    function(
         "isnan(x)",
         takes(REAL, gives=BOOLEAN),
         lambda x: pc.fill_null(pc.is_nan(x), False),
-        lambda f, x: f.isnan(x),
         "Whether a number is NaN; false for null.",
-        aliases=("isnan",),
+        "isnan",
+        name="is_nan",
+        spark=lambda f, x: f.isnan(x),
     ),
-    Function(
+    infix(
         "in",
         "x IN (a, b, ..)",
-        alike("values of one type", _anything, gives=BOOLEAN, most=None),
-        _is_in,
-        lambda f, value, *listed: value.isin(*listed),
+        alike("values of one type", gives=BOOLEAN, most=None),
+        (_is_in, lambda value, *listed: value.isin(*listed)),
         "Whether the value is one of the list.",
         constants=range(1, 1 << 31),
     ),
-    Function(
-        "coalesce",
+    function(
         "coalesce(a, b, ..)",
-        alike("values of one type", _anything, least=1, most=None, of_null=pa.null()),
+        alike("values of one type", least=1, most=None, of_null=pa.null()),
         pc.coalesce,
-        lambda f, *values: f.coalesce(*values),
         "The first value that is not null. Later ones are evaluated only where needed.",
-        aliases=("nvl", "ifnull"),
+        "nvl",
+        "ifnull",
     ),
-    Function(
-        "nullif",
+    function(
+        "TRY_CAST(x AS type)",
+        _try_cast_rule,
+        _try_cast,
+        "The value converted as CAST does; null where it does not fit.",
+        name="try_cast",
+        spark=None,
+        constants=(1,),
+    ),
+    function(
         "nullif(a, b)",
-        alike("two values of one type", _anything),
+        alike("two values of one type"),
         _nullif,
-        lambda f, a, b: f.nullif(a, b),
         "Null where both are equal, else the first.",
     ),
-    Function(
-        "greatest",
+    function(
         "greatest(a, b, ..)",
         alike("numbers, strings or times", _orderable, most=None),
         _greatest,
-        lambda f, *values: f.greatest(*values),
         "The greatest value; nulls are skipped.",
     ),
-    Function(
-        "least",
+    function(
         "least(a, b, ..)",
         alike("numbers, strings or times", _orderable, most=None),
-        _least,
-        lambda f, *values: f.least(*values),
+        lambda *values: pc.min_element_wise(*values, skip_nulls=True),
         "The least value; nulls are skipped.",
     ),
 )

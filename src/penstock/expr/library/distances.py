@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.errors import DataError
 from penstock.expr.edit import edit_distances
 from penstock.expr.nodes import Expr
-from penstock.expr.signatures import COUNT, REAL, TEXT, Function, Mismatch, Rule, Types, takes
+from penstock.expr.signatures import COUNT, REAL, TEXT, Mismatch, Rule, Types, function, takes
 from penstock.expr.text_sizes import repeated
 from penstock.expr.types import DOUBLE, INT
 
@@ -135,49 +135,44 @@ def _levenshtein(one: Any, other: Any, *most: int | None) -> pa.Array:
 
 
 FUNCTIONS = (
-    Function(
-        "distance",
+    function(
         "distance(x1, .., xn, y1, .., yn)",
         _points(0),
         _norm(_euclid),
-        None,
         "Distance of the points (x1, .., xn) and (y1, .., yn): the square root of the sum of the "
         "squares of the differences.",
+        spark=None,
     ),
-    Function(
-        "distance_l1",
+    function(
         "distance_l1(x1, .., xn, y1, .., yn)",
         _points(0),
         _norm(_city_block),
-        None,
         "Sum of the absolute differences.",
+        spark=None,
     ),
-    Function(
-        "distance_max",
+    function(
         "distance_max(x1, .., xn, y1, .., yn)",
         _points(0),
         _norm(_largest),
-        None,
         "Largest absolute difference.",
+        spark=None,
     ),
-    Function(
-        "distance_lp",
+    function(
         "distance_lp(p, x1, .., xn, y1, .., yn)",
         _points(1),
         _of_order,
-        None,
         "The p-th root of the sum of the p-th powers of the absolute differences; p, a constant, "
         "is at least 1.",
+        spark=None,
         constants=(0,),
     ),
-    Function(
-        "levenshtein",
+    function(
         "levenshtein(a, b [, most])",
         takes(TEXT, TEXT, COUNT, gives=INT, optional=1),
         _levenshtein,
-        lambda f, a, b, *most: f.call_function("levenshtein", a, b, *most),
         "Edit distance: the least number of characters to insert, delete or replace that turns "
         "one text into the other. Above `most`, a constant, it is -1.",
+        spark=lambda f, a, b, *most: f.call_function("levenshtein", a, b, *most),
         constants=(2,),
     ),
 )

@@ -14,8 +14,9 @@ makes of the number, before Java 19 not always the shortest; so rounding stays w
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from typing import Any
 
 import numpy as np
@@ -23,44 +24,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.expr.casts import map_distinct
+from penstock.expr.library.arrays import null_mask, numpy_of, spread
 from penstock.expr.nodes import Expr
-from penstock.expr.signatures import COUNT, LONG, NUMBER, REAL, Function, Kind, Types, alike, takes
+from penstock.expr.signatures import (
+    COUNT,
+    LONG,
+    NUMBER,
+    REAL,
+    Function,
+    Kind,
+    Types,
+    alike,
+    function,
+    infix,
+    takes,
+)
 from penstock.expr.types import BIGINT, DOUBLE, is_integer, is_numeric, is_temporal
 
 _EXACT = 10.0**14
 
 
-def spread(*values: Any) -> tuple[int, list[pa.Array]]:
-    """Return the number of rows and all values as arrays, repeating scalars."""
-    rows = next(len(v) for v in values if isinstance(v, pa.Array))
-    return rows, [v if isinstance(v, pa.Array) else pa.repeat(v, rows) for v in values]
-
-
-def _numpy(value: pa.Array) -> Any:
-    """Return the values as NumPy, zero where they are null."""
-    if value.null_count:
-        value = pc.fill_null(value, pa.scalar(0, value.type))
-    return value.to_numpy(zero_copy_only=False)
-
-
-def _null_mask(*values: pa.Array) -> Any:
-    mask = np.zeros(len(values[0]), bool)
-    for value in values:
-        if value.null_count:
-            mask |= pc.is_null(value).to_numpy(zero_copy_only=False)
-    return mask
-
-
 def _mod(a: Any, b: Any) -> pa.Array:
     _, (a, b) = spread(a, b)
-    null = _null_mask(a, b)
-    divisor = _numpy(b)
+    null = null_mask(a, b)
+    divisor = numpy_of(b)
     if ((divisor == 0) & ~null).any():
         raise pa.ArrowInvalid("divide by zero")
     # A remainder by -1 is 0; the machine's own instruction fails on the smallest integer.
     harmless = (divisor == 0) | (divisor == -1) if is_integer(a.type) else divisor == 0
     with np.errstate(invalid="ignore"):
-        result = np.fmod(_numpy(a), np.where(harmless, divisor.dtype.type(1), divisor))
+        result = np.fmod(numpy_of(a), np.where(harmless, divisor.dtype.type(1), divisor))
     return pa.array(result, a.type, mask=null, from_pandas=False)
 
 
@@ -69,8 +62,8 @@ def _real(function: Any) -> Any:
 
     def apply(value: Any) -> pa.Array:
         with np.errstate(all="ignore"):
-            result = function(_numpy(value))
-        return pa.array(result, DOUBLE, mask=_null_mask(value), from_pandas=False)
+            result = function(numpy_of(value))
+        return pa.array(result, DOUBLE, mask=null_mask(value), from_pandas=False)
 
     return apply
 
@@ -87,19 +80,19 @@ def _logarithm(function: Any) -> Any:
 def _power(base: Any, exponent: Any) -> pa.Array:
     """Unlike C, and like Java and Spark, 1 to the power of NaN or infinity is NaN."""
     _, (base, exponent) = spread(base, exponent)
-    x, y = _numpy(base), _numpy(exponent)
+    x, y = numpy_of(base), numpy_of(exponent)
     with np.errstate(all="ignore"):
         result = np.power(x, y)
         undefined = np.isnan(y) | ((np.abs(x) == 1) & np.isinf(y))
     result[undefined] = np.nan
-    return pa.array(result, DOUBLE, mask=_null_mask(base, exponent), from_pandas=False)
+    return pa.array(result, DOUBLE, mask=null_mask(base, exponent), from_pandas=False)
 
 
 def _atan2(y: Any, x: Any) -> pa.Array:
     _, (y, x) = spread(y, x)
     # Java adds 0.0, so that -0.0 counts as 0.0.
-    result = np.arctan2(_numpy(y) + 0.0, _numpy(x) + 0.0)
-    return pa.array(result, DOUBLE, mask=_null_mask(y, x), from_pandas=False)
+    result = np.arctan2(numpy_of(y) + 0.0, numpy_of(x) + 0.0)
+    return pa.array(result, DOUBLE, mask=null_mask(y, x), from_pandas=False)
 
 
 def _to_whole(function: Any) -> Any:
@@ -127,12 +120,13 @@ def _spark_to_whole(name: str) -> Any:
     return apply
 
 
-def _round(value: Any, digits: int | None = 0) -> Any:
+def rounded(value: Any, digits: int | None = 0, even: bool = False) -> Any:
+    """Round at a decimal digit; a half goes away from zero, or to the even neighbour."""
     if digits is None:
         return pa.nulls(len(value), value.type)
     if is_integer(value.type):
-        return value if digits >= 0 else _round_integers(value, -digits)
-    numbers = _numpy(value)
+        return value if digits >= 0 else _round_integers(value, -digits, even)
+    numbers = numpy_of(value)
     sizes = np.abs(numbers)
     if digits > 22 or digits < -22:
         easy = np.zeros(len(sizes), bool)
@@ -141,55 +135,65 @@ def _round(value: Any, digits: int | None = 0) -> Any:
         scale = 10.0 ** abs(digits)
         with np.errstate(over="ignore"):
             easy = (sizes * scale < _EXACT) if digits >= 0 else (sizes < _EXACT)
-        result = np.where(easy, _round_written(np.where(easy, sizes, 0.0), scale, digits), sizes)
+        written = _round_written(np.where(easy, sizes, 0.0), scale, digits, even)
+        result = np.where(easy, written, sizes)
         result = np.copysign(result, numbers)
     hard = ~easy & np.isfinite(numbers)
     if hard.any():
         column = pa.array(numbers[hard])
-        result[hard] = map_distinct(column, lambda v: _round_decimal(v, digits), DOUBLE).to_numpy()
-    return pa.array(result, DOUBLE, mask=_null_mask(value), from_pandas=False)
+        by_text = map_distinct(column, lambda v: _round_decimal(v, digits, even), DOUBLE)
+        result[hard] = by_text.to_numpy()
+    return pa.array(result, DOUBLE, mask=null_mask(value), from_pandas=False)
 
 
-def _round_written(sizes: Any, scale: float, digits: int) -> Any:
+def _round_written(sizes: Any, scale: float, digits: int, even: bool) -> Any:
     """Round numbers >= 0 at ``10**-digits``; see the head of this module."""
     if digits < 0:
         kept = np.floor(sizes / scale)
         kept -= kept * scale > sizes
         kept += (kept + 1) * scale <= sizes
-        return (kept + (sizes >= (2 * kept + 1) * (scale / 2))) * scale
+        return (kept + _is_up(sizes, kept, (2 * kept + 1) * (scale / 2), even)) * scale
     kept = np.floor(sizes * scale)
     kept -= kept / scale > sizes
     kept += (kept + 1) / scale <= sizes
-    return (kept + (sizes >= (2 * kept + 1) / (2 * scale))) / scale
+    return (kept + _is_up(sizes, kept, (2 * kept + 1) / (2 * scale), even)) / scale
 
 
-def _round_decimal(value: float, digits: int) -> float:
+def _is_up(sizes: Any, kept: Any, middle: Any, even: bool) -> Any:
+    """Whether a size is rounded up, which is between what is kept and one unit more."""
+    if not even:
+        return sizes >= middle
+    return (sizes > middle) | ((sizes == middle) & (np.fmod(kept, 2) == 1))
+
+
+def _round_decimal(value: float, digits: int, even: bool) -> float:
     written = Decimal(repr(value))
     exponent = written.as_tuple().exponent
     if not isinstance(exponent, int) or -exponent <= digits:
         return value
     if written.adjusted() + 1 < -digits:
         return math.copysign(0.0, value)
-    return float(written.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+    way = ROUND_HALF_EVEN if even else ROUND_HALF_UP
+    return float(written.quantize(Decimal(1).scaleb(-digits), way))
 
 
-def _round_integers(value: pa.Array, zeros: int) -> pa.Array:
+def _round_integers(value: pa.Array, zeros: int, even: bool) -> pa.Array:
     bits = value.type.bit_width - 1
-    numbers = _numpy(value).astype(np.int64)
+    numbers = numpy_of(value).astype(np.int64)
     if zeros > 18:  # ten to the power of 19 is above every BIGINT
-        half = 5 * 10**18
+        half = 5 * 10**18 + even
         if zeros == 19 and ((numbers >= half) | (numbers <= -half)).any():
             raise pa.ArrowInvalid("overflow")
         return pc.multiply(value, pa.scalar(0, value.type))
     step = 10**zeros
     rest = np.fmod(numbers, step)
     base = numbers - rest
-    away = np.where(np.abs(rest) >= step // 2, np.sign(rest), 0)
+    away = np.where(_is_up(np.abs(rest), base // step, step // 2, even), np.sign(rest), 0)
     above = (away > 0) & (base > 2**bits - 1 - step)
     below = (away < 0) & (base < step - 2**bits)
     if (above | below).any():
         raise pa.ArrowInvalid("overflow")
-    return pa.array(base + away * step, BIGINT, mask=_null_mask(value)).cast(value.type)
+    return pa.array(base + away * step, BIGINT, mask=null_mask(value)).cast(value.type)
 
 
 def _time_hint(args: Sequence[Expr]) -> str:
@@ -205,15 +209,23 @@ def _first(types: Types) -> pa.DataType:
     return types[0]
 
 
-def _unary(name: str, usage: str, function: Any, doc: str, *aliases: str) -> Function:
+def _unary(usage: str, kernel: Any, doc: str, *aliases: str) -> Function:
     """A function of one DOUBLE that only Arrow evaluates: Java's last bit is another one."""
-    return Function(name, usage, takes(REAL, gives=DOUBLE), function, None, doc, aliases)
+    return function(usage, _REAL, kernel, doc, *aliases, spark=None)
 
 
 _NUMBERS = alike("two numbers", is_numeric, instead=_time_hint)
+_REAL = takes(REAL, gives=DOUBLE)
+_NUMBER = takes(NUMBER, gives=_first)
 _REALS = takes(REAL, REAL, gives=DOUBLE)
-_OVERFLOW = "use a wider type, for instance CAST(x AS BIGINT) or CAST(x AS DOUBLE)"
-_BY_ZERO = "use NULLIF(b, 0) or CASE to leave out divisors of zero"
+_OVERFLOW: dict[str, Any] = {
+    "total": False,
+    "advice": "use a wider type, for instance CAST(x AS BIGINT) or CAST(x AS DOUBLE)",
+}
+_BY_ZERO: dict[str, Any] = {
+    "total": False,
+    "advice": "use NULLIF(b, 0) or CASE to leave out divisors of zero",
+}
 
 
 def _integer_or_real(expr: Expr) -> pa.DataType | None:
@@ -230,150 +242,100 @@ _ROUNDABLE = Kind("a number", _integer_or_real)
 _TO_WHOLE = takes(Kind("a number", _long_or_real), gives=BIGINT)
 
 FUNCTIONS = (
-    Function(
-        "add",
-        "a + b",
-        _NUMBERS,
-        pc.add_checked,
-        lambda f, a, b: a + b,
-        "Sum.",
-        total=False,
-        advice=_OVERFLOW,
-    ),
-    Function(
+    infix("add", "a + b", _NUMBERS, (pc.add_checked, operator.add), "Sum.", **_OVERFLOW),
+    infix(
         "subtract",
         "a - b",
         _NUMBERS,
-        pc.subtract_checked,
-        lambda f, a, b: a - b,
+        (pc.subtract_checked, operator.sub),
         "Difference.",
-        total=False,
-        advice=_OVERFLOW,
+        **_OVERFLOW,
     ),
-    Function(
-        "multiply",
-        "a * b",
-        _NUMBERS,
-        pc.multiply_checked,
-        lambda f, a, b: a * b,
-        "Product.",
-        total=False,
-        advice=_OVERFLOW,
+    infix(
+        "multiply", "a * b", _NUMBERS, (pc.multiply_checked, operator.mul), "Product.", **_OVERFLOW
     ),
-    Function(
+    infix(
         "divide",
         "a / b",
         _REALS,
-        pc.divide_checked,
-        lambda f, a, b: a / b,
+        (pc.divide_checked, operator.truediv),
         "Quotient as DOUBLE; division by zero is an error.",
-        total=False,
-        advice=_BY_ZERO,
+        **_BY_ZERO,
     ),
-    Function(
-        "div",
+    function(
         "a DIV b",
         takes(LONG, LONG, gives=BIGINT),
         pc.divide_checked,
-        lambda f, a, b: f.call_function("div", a, b),
         "Whole quotient of integers, cut towards zero; division by zero is an error.",
-        total=False,
-        advice=_BY_ZERO,
+        name="div",
+        spark=lambda f, a, b: f.call_function("div", a, b),
+        **_BY_ZERO,
     ),
-    Function(
+    infix(
         "mod",
         "a % b",
         _NUMBERS,
-        _mod,
-        lambda f, a, b: a % b,
+        (_mod, operator.mod),
         "Remainder with the sign of the dividend; division by zero is an error.",
-        total=False,
-        advice=_BY_ZERO,
+        **_BY_ZERO,
     ),
-    Function(
+    infix(
         "negate",
         "-a",
-        takes(NUMBER, gives=_first),
-        pc.negate_checked,
-        lambda f, a: -a,
+        _NUMBER,
+        (pc.negate_checked, operator.neg),
         "Negative.",
-        ("negative",),
-        total=False,
-        advice=_OVERFLOW,
+        "negative",
+        **_OVERFLOW,
     ),
-    Function(
-        "abs",
-        "abs(x)",
-        takes(NUMBER, gives=_first),
-        pc.abs_checked,
-        lambda f, x: f.abs(x),
-        "Absolute value.",
-        total=False,
-        advice=_OVERFLOW,
-    ),
-    Function(
-        "sign",
+    function("abs(x)", _NUMBER, pc.abs_checked, "Absolute value.", **_OVERFLOW),
+    function(
         "sign(x)",
-        takes(REAL, gives=DOUBLE),
+        _REAL,
         pc.sign,
-        lambda f, x: f.signum(x) + 0.0,  # Java's has a -0.0 too
         "-1.0, 0.0 or 1.0.",
-        ("signum",),
+        "signum",
+        spark=lambda f, x: f.signum(x) + 0.0,
     ),
-    Function(
-        "round",
+    function(
         "round(x [, digits])",
         takes(_ROUNDABLE, COUNT, gives=_first, optional=1),
-        _round,
-        None,
+        rounded,
         "Rounded half away from zero, as the number is written; digits may be negative.",
+        spark=None,
         constants=(1,),
-        total=False,
-        advice=_OVERFLOW,
+        **_OVERFLOW,
     ),
-    Function(
-        "floor",
+    function(
         "floor(x)",
         _TO_WHOLE,
         _to_whole(pc.floor),
-        _spark_to_whole("floor"),
         "Largest integer at or below, as BIGINT; it must fit.",
+        spark=_spark_to_whole("floor"),
         total=False,
     ),
-    Function(
-        "ceil",
+    function(
         "ceil(x)",
         _TO_WHOLE,
         _to_whole(pc.ceil),
-        _spark_to_whole("ceil"),
         "Smallest integer at or above, as BIGINT; it must fit.",
-        ("ceiling",),
+        "ceiling",
+        spark=_spark_to_whole("ceil"),
         total=False,
     ),
-    Function(
-        "sqrt",
-        "sqrt(x)",
-        takes(REAL, gives=DOUBLE),
-        pc.sqrt,
-        lambda f, x: f.sqrt(x),
-        "Square root; NaN below zero.",
-    ),
-    _unary("exp", "exp(x)", _real(np.exp), "e to the power of x."),
-    _unary("ln", "ln(x)", _logarithm(pc.ln), "Natural logarithm; null at and below zero.", "log"),
-    _unary(
-        "log10", "log10(x)", _logarithm(pc.log10), "Logarithm to base 10; null at and below zero."
-    ),
-    _unary("log2", "log2(x)", _logarithm(pc.log2), "Logarithm to base 2; null at and below zero."),
-    Function(
-        "power", "power(x, y)", _REALS, _power, None, "x to the power of y.", aliases=("pow",)
-    ),
-    _unary("sin", "sin(x)", _real(np.sin), "Sine of an angle in radians."),
-    _unary("cos", "cos(x)", _real(np.cos), "Cosine of an angle in radians."),
-    _unary("tan", "tan(x)", _real(np.tan), "Tangent of an angle in radians."),
-    _unary("asin", "asin(x)", _real(np.arcsin), "Arc sine in radians; NaN outside -1 to 1."),
-    _unary("acos", "acos(x)", _real(np.arccos), "Arc cosine in radians; NaN outside -1 to 1."),
-    _unary("atan", "atan(x)", _real(np.arctan), "Arc tangent in radians."),
-    Function("atan2", "atan2(y, x)", _REALS, _atan2, None, "Angle of the point (x, y) in radians."),
-    _unary("radians", "radians(x)", _real(np.radians), "Degrees to radians."),
-    _unary("degrees", "degrees(x)", _real(np.degrees), "Radians to degrees."),
+    function("sqrt(x)", _REAL, pc.sqrt, "Square root; NaN below zero."),
+    _unary("exp(x)", _real(np.exp), "e to the power of x."),
+    _unary("ln(x)", _logarithm(pc.ln), "Natural logarithm; null at and below zero."),
+    _unary("log10(x)", _logarithm(pc.log10), "Logarithm to base 10; null at and below zero."),
+    _unary("log2(x)", _logarithm(pc.log2), "Logarithm to base 2; null at and below zero."),
+    function("power(x, y)", _REALS, _power, "x to the power of y.", "pow", spark=None),
+    _unary("sin(x)", _real(np.sin), "Sine of an angle in radians."),
+    _unary("cos(x)", _real(np.cos), "Cosine of an angle in radians."),
+    _unary("tan(x)", _real(np.tan), "Tangent of an angle in radians."),
+    _unary("asin(x)", _real(np.arcsin), "Arc sine in radians; NaN outside -1 to 1."),
+    _unary("acos(x)", _real(np.arccos), "Arc cosine in radians; NaN outside -1 to 1."),
+    _unary("atan(x)", _real(np.arctan), "Arc tangent in radians."),
+    function("atan2(y, x)", _REALS, _atan2, "Angle of the point (x, y) in radians.", spark=None),
+    _unary("radians(x)", _real(np.radians), "Degrees to radians."),
+    _unary("degrees(x)", _real(np.degrees), "Radians to degrees."),
 )

@@ -1,7 +1,7 @@
 """Text. Positions and lengths count characters (code points) from 1, as in SQL.
 
 Arrow's text functions take one pattern for a whole column.  Where an argument such as the pattern
-is itself a column, the rows are worked off in groups that share it (`_grouped`).
+is itself a column, the rows are worked off in groups that share it (`grouped`).
 
 A function that makes text longer refuses what would be too long (`penstock.expr.text_sizes`) and
 needs memory in proportion to its result.
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import DataError
 from penstock.expr.casts import map_distinct
-from penstock.expr.signatures import COUNT, PRINTABLE, TEXT, Function, takes
+from penstock.expr.signatures import COUNT, PRINTABLE, TEXT, called, function, takes
 from penstock.expr.text_sizes import (
     LONGEST_TEXT,
     at_most,
@@ -34,7 +34,7 @@ from penstock.expr.text_sizes import (
 from penstock.expr.types import BOOLEAN, INT, STRING
 
 
-def _grouped(kernel: Callable[..., pa.Array], gives: pa.DataType) -> Callable[..., pa.Array]:
+def grouped(kernel: Callable[..., pa.Array], gives: pa.DataType) -> Callable[..., pa.Array]:
     """Lift ``kernel(column, *plain values)`` to columns for all arguments; any null gives null."""
 
     def apply(text: Any, *params: Any) -> pa.Array:
@@ -127,10 +127,6 @@ def _like(text: pa.Array, pattern: str) -> pa.Array:
     return pc.match_like(text, pattern)
 
 
-def _ilike(text: pa.Array, pattern: str) -> pa.Array:
-    return _like(_lower(text), pattern.lower())
-
-
 def _check_joined(usage: str, *values: Any) -> None:
     """Check that texts may be put together, row by row."""
     rows = max((len(v) for v in values if isinstance(v, pa.Array)), default=1)
@@ -141,7 +137,8 @@ def _check_joined(usage: str, *values: Any) -> None:
         check_sizes(sizes, usage)
 
 
-def _concat(*values: Any) -> Any:
+def concat(*values: Any) -> Any:
+    """Put texts together; null where one of them is."""
     _check_joined("concat(a, b, ..)", *values)
     return pc.binary_join_element_wise(*values, "", null_handling="emit_null")
 
@@ -155,8 +152,11 @@ def _concat_ws(separator: Any, *values: Any) -> Any:
     return pc.if_else(pc.is_valid(separator), joined, pa.scalar(None, STRING))
 
 
-def _substring(text: pa.Array, position: int, length: int = 2**31 - 1) -> pa.Array:
-    """Spark's rules: position 0 is 1; a negative one counts from the end and may lie before it."""
+def part(text: pa.Array, position: int, length: int = 2**31 - 1) -> pa.Array:
+    """Cut out a part.
+
+    Spark's rules: position 0 is 1; a negative one counts from the end and may lie before it.
+    """
     if length <= 0:
         return pc.if_else(pc.is_valid(text), "", text)
     start = position - 1 if position > 0 else position
@@ -167,11 +167,11 @@ def _substring(text: pa.Array, position: int, length: int = 2**31 - 1) -> pa.Arr
 
 
 def _left(text: pa.Array, length: int) -> pa.Array:
-    return _substring(text, 1, length)
+    return part(text, 1, length)
 
 
 def _right(text: pa.Array, length: int) -> pa.Array:
-    return _substring(text, -length, length) if length > 0 else _left(text, 0)
+    return part(text, -length, length) if length > 0 else _left(text, 0)
 
 
 def _replace(text: pa.Array, search: str, replacement: str = "") -> pa.Array:
@@ -200,7 +200,7 @@ def _pad(text: pa.Array, length: int, pad: str, left: bool) -> pa.Array:
     lengths = missing.dictionary_encode()
     paddings = pa.array([long[:n] for n in lengths.dictionary.to_pylist()], STRING)
     padding = paddings.take(lengths.indices)
-    return _concat(padding, cut) if left else _concat(cut, padding)
+    return concat(padding, cut) if left else concat(cut, padding)
 
 
 def _lpad(text: pa.Array, length: int, pad: str = " ") -> pa.Array:
@@ -220,9 +220,13 @@ def _repeat(text: Any, times: Any) -> pa.Array:
     return pc.binary_repeat(text, times)
 
 
-def _instr(text: pa.Array, search: str) -> pa.Array:
-    """Position in characters; Arrow finds bytes, so continuation bytes before it are taken off."""
-    found = pc.find_substring(text, search)
+def find(text: pa.Array, search: str) -> pa.Array:
+    """Return the position of a part of the text in characters, 0 if it is not there."""
+    return in_characters(text, pc.find_substring(text, search))
+
+
+def in_characters(text: pa.Array, found: pa.Array) -> pa.Array:
+    """Turn places that Arrow found, in bytes from 0 or -1, into positions of characters from 1."""
     if pc.all(pc.string_is_ascii(text)).as_py() is not False:
         return pc.add(found, pa.scalar(1, INT))
     offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text)]
@@ -252,215 +256,168 @@ def _split_part(text: pa.Array, separator: str, number: int) -> pa.Array:
 
 
 def _contains(kernel: Any) -> Any:
-    return _grouped(lambda text, pattern: kernel(text, pattern=pattern), BOOLEAN)
+    return grouped(lambda text, pattern: kernel(text, pattern=pattern), BOOLEAN)
+
+
+def _trimmed(kernel: Any) -> Any:
+    """Take characters off; by default blanks."""
+
+    def trim(text: pa.Array, characters: str = " ") -> pa.Array:
+        return kernel(text, characters) if characters else text
+
+    return grouped(trim, STRING)
 
 
 _ONE = takes(TEXT, gives=STRING)
+_TRIMMED = takes(TEXT, TEXT, gives=STRING, optional=1)
 _TEST = takes(TEXT, TEXT, gives=BOOLEAN)
 _PADDING = takes(TEXT, COUNT, TEXT, gives=STRING, optional=1)
 
 FUNCTIONS = (
-    Function(
-        "concat",
+    function(
         "concat(a, b, ..), a || b",
         takes(PRINTABLE, gives=STRING, more=PRINTABLE),
-        _concat,
-        lambda f, *values: f.concat(*values),
+        concat,
         "Texts one after another; null if one is null. Other types are written as text.",
     ),
-    Function(
-        "concat_ws",
+    function(
         "concat_ws(separator, a, b, ..)",
         takes(TEXT, gives=STRING, more=PRINTABLE),
         _concat_ws,
-        lambda f, *values: f.call_function("concat_ws", *values),
         "Texts with a separator between them; nulls are skipped.",
+        spark=lambda f, *values: f.call_function("concat_ws", *values),
     ),
-    Function(
-        "length",
+    function(
         "length(s)",
         takes(TEXT, gives=INT),
         pc.utf8_length,
-        lambda f, s: f.length(s),
         "Number of characters.",
-        ("len", "char_length", "character_length"),
+        "len",
+        "char_length",
+        "character_length",
     ),
-    Function("upper", "upper(s)", _ONE, _upper, lambda f, s: f.upper(s), "Upper case.", ("ucase",)),
-    Function("lower", "lower(s)", _ONE, _lower, lambda f, s: f.lower(s), "Lower case.", ("lcase",)),
-    Function(
-        "initcap",
+    function("upper(s)", _ONE, _upper, "Upper case.", "ucase"),
+    function("lower(s)", _ONE, _lower, "Lower case.", "lcase"),
+    function(
         "initcap(s)",
         _ONE,
         _initcap,
-        lambda f, s: f.initcap(s),
         "The first letter of each word in upper case, others in lower case.",
     ),
-    Function(
-        "trim",
-        "trim(s)",
-        _ONE,
-        lambda s: pc.utf8_trim(s, " "),
-        lambda f, s: f.trim(s),
-        "Without blanks at both ends.",
-        ("btrim",),
+    function(
+        "trim(s [, characters]), btrim(s [, characters])",
+        _TRIMMED,
+        _trimmed(pc.utf8_trim),
+        "Without blanks, or some characters, at both ends. Also `TRIM(BOTH characters FROM s)`.",
+        "btrim",
+        spark=called("btrim"),
     ),
-    Function(
-        "ltrim",
-        "ltrim(s)",
-        _ONE,
-        lambda s: pc.utf8_ltrim(s, " "),
-        lambda f, s: f.ltrim(s),
-        "Without blanks at the start.",
+    function(
+        "ltrim([characters,] s)",
+        _TRIMMED,
+        lambda *args: _trimmed(pc.utf8_ltrim)(*reversed(args)),
+        "Without blanks, or some characters, at the start. Also `TRIM(LEADING characters FROM s)`.",
+        spark=called("ltrim"),
     ),
-    Function(
-        "rtrim",
-        "rtrim(s)",
-        _ONE,
-        lambda s: pc.utf8_rtrim(s, " "),
-        lambda f, s: f.rtrim(s),
-        "Without blanks at the end.",
+    function(
+        "rtrim([characters,] s)",
+        _TRIMMED,
+        lambda *args: _trimmed(pc.utf8_rtrim)(*reversed(args)),
+        "Without blanks, or some characters, at the end. Also `TRIM(TRAILING characters FROM s)`.",
+        spark=called("rtrim"),
     ),
-    Function(
-        "substring",
+    function(
         "substring(s, position [, length])",
         takes(TEXT, COUNT, COUNT, gives=STRING, optional=1),
-        _grouped(_substring, STRING),
-        lambda f, s, position, *length: f.substring(s, position, *(length or (f.lit(2**31 - 1),))),
+        grouped(part, STRING),
         "Part of a text; a negative position counts from the end.",
-        ("substr", "mid"),
+        "substr",
+        "mid",
+        spark=lambda f, s, position, *length: f.substring(
+            s, position, *(length or (f.lit(2**31 - 1),))
+        ),
     ),
-    Function(
-        "left",
+    function(
         "left(s, length)",
         takes(TEXT, COUNT, gives=STRING),
-        _grouped(_left, STRING),
-        lambda f, s, length: f.left(s, length),
+        grouped(_left, STRING),
         "The first characters.",
     ),
-    Function(
-        "right",
+    function(
         "right(s, length)",
         takes(TEXT, COUNT, gives=STRING),
-        _grouped(_right, STRING),
-        lambda f, s, length: f.right(s, length),
+        grouped(_right, STRING),
         "The last characters.",
     ),
-    Function(
-        "replace",
+    function(
         "replace(s, search [, replacement])",
         takes(TEXT, TEXT, TEXT, gives=STRING, optional=1),
-        _grouped(_replace, STRING),
-        lambda f, s, *others: f.replace(s, *others),
+        grouped(_replace, STRING),
         "Every occurrence replaced, by nothing if no replacement is given.",
         total=False,
     ),
-    Function(
-        "startswith",
-        "startswith(s, prefix)",
-        _TEST,
-        _contains(pc.starts_with),
-        lambda f, s, prefix: f.startswith(s, prefix),
-        "Whether the text starts so.",
+    function(
+        "startswith(s, prefix)", _TEST, _contains(pc.starts_with), "Whether the text starts so."
     ),
-    Function(
-        "endswith",
-        "endswith(s, suffix)",
-        _TEST,
-        _contains(pc.ends_with),
-        lambda f, s, suffix: f.endswith(s, suffix),
-        "Whether the text ends so.",
-    ),
-    Function(
-        "contains",
+    function("endswith(s, suffix)", _TEST, _contains(pc.ends_with), "Whether the text ends so."),
+    function(
         "contains(s, part)",
         _TEST,
         _contains(pc.match_substring),
-        lambda f, s, part: f.contains(s, part),
         "Whether the text holds the part.",
     ),
-    Function(
-        "like",
+    function(
         "s LIKE pattern",
         _TEST,
-        _grouped(_like, BOOLEAN),
-        lambda f, s, pattern: f.like(s, pattern),
+        grouped(_like, BOOLEAN),
         "Whether the text matches; % is any text, _ any character, \\\\ takes either as it is.",
+        name="like",
         constants=(1,),
-        total=False,
         advice="correct the pattern",
     ),
-    Function(
-        "ilike",
+    function(
         "s ILIKE pattern",
         _TEST,
-        _grouped(_ilike, BOOLEAN),
-        lambda f, s, pattern: f.ilike(s, pattern),
+        grouped(lambda text, pattern: _like(_lower(text), pattern.lower()), BOOLEAN),
         "As LIKE, upper and lower case being equal.",
+        name="ilike",
         constants=(1,),
-        total=False,
         advice="correct the pattern",
     ),
-    Function(
-        "rlike",
-        "s RLIKE expression",
-        _TEST,
-        _grouped(lambda s, pattern: pc.match_substring_regex(s, pattern), BOOLEAN),
-        None,
-        "Whether a regular expression (of RE2: no look-around, no back references) is found in it.",
-        ("regexp", "regexp_like"),
-        constants=(1,),
-        total=False,
-        advice="correct the expression",
-    ),
-    Function(
-        "lpad",
+    function(
         "lpad(s, length [, pad])",
         _PADDING,
-        _grouped(_lpad, STRING),
-        lambda f, s, length, *pad: f.lpad(s, length, *(pad or (f.lit(" "),))),
+        grouped(_lpad, STRING),
         "Filled up at the start, or cut, to a length.",
+        spark=lambda f, s, length, *pad: f.lpad(s, length, *(pad or (f.lit(" "),))),
         total=False,
     ),
-    Function(
-        "rpad",
+    function(
         "rpad(s, length [, pad])",
         _PADDING,
-        _grouped(_rpad, STRING),
-        lambda f, s, length, *pad: f.rpad(s, length, *(pad or (f.lit(" "),))),
+        grouped(_rpad, STRING),
         "Filled up at the end, or cut, to a length.",
+        spark=lambda f, s, length, *pad: f.rpad(s, length, *(pad or (f.lit(" "),))),
         total=False,
     ),
-    Function(
-        "reverse",
-        "reverse(s)",
-        _ONE,
-        pc.utf8_reverse,
-        lambda f, s: f.reverse(s),
-        "Characters from last to first.",
-    ),
-    Function(
-        "repeat",
+    function("reverse(s)", _ONE, pc.utf8_reverse, "Characters from last to first."),
+    function(
         "repeat(s, times)",
         takes(TEXT, COUNT, gives=STRING),
         _repeat,
-        lambda f, s, times: f.repeat(s, times),
         "The text several times.",
         total=False,
     ),
-    Function(
-        "instr",
+    function(
         "instr(s, part)",
         takes(TEXT, TEXT, gives=INT),
-        _grouped(_instr, INT),
-        lambda f, s, part: f.instr(s, part),
+        grouped(find, INT),
         "Position of the first occurrence, 0 if there is none.",
     ),
-    Function(
-        "split_part",
+    function(
         "split_part(s, separator, n)",
         takes(TEXT, TEXT, COUNT, gives=STRING),
-        _grouped(_split_part, STRING),
-        lambda f, s, separator, n: f.split_part(s, separator, n),
+        grouped(_split_part, STRING),
         "The n-th part between separators, counted from the end if negative; else empty.",
         total=False,
         advice="count parts from 1",

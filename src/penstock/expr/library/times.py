@@ -23,6 +23,7 @@ from penstock.expr.signatures import (
     TIME,
     Function,
     Rule,
+    function,
     takes,
 )
 from penstock.expr.types import BIGINT, DATE, INT
@@ -91,26 +92,6 @@ def _from_count(count: Any, per: int) -> Any:
     return pc.multiply_checked(count, pa.scalar(per, BIGINT)).cast(TIMESTAMP)
 
 
-def _time_add(time: Any, micros: Any) -> Any:
-    return pc.add_checked(time.cast(BIGINT), micros).cast(TIMESTAMP)
-
-
-def _time_diff(later: Any, earlier: Any) -> Any:
-    return pc.subtract_checked(later.cast(BIGINT), earlier.cast(BIGINT))
-
-
-def _date_add(day: Any, days: Any) -> Any:
-    return pc.add_checked(day.cast(INT), days).cast(DATE)
-
-
-def _date_sub(day: Any, days: Any) -> Any:
-    return pc.subtract_checked(day.cast(INT), days).cast(DATE)
-
-
-def _date_diff(later: Any, earlier: Any) -> Any:
-    return pc.subtract_checked(later.cast(INT), earlier.cast(INT))
-
-
 def _last_day_near(day: Any) -> Any:
     end = pc.ceil_temporal(day, unit="month", ceil_is_strictly_greater=True)
     return pc.subtract(end.cast(INT), pa.scalar(1, INT)).cast(DATE)
@@ -129,15 +110,19 @@ _CLOCK_PART = takes(TIME, gives=INT)
 _DAY_PART = takes(DAY, gives=INT)
 _TO_COUNT = takes(TIME, gives=BIGINT)
 _FROM_COUNT = takes(LONG, gives=TIMESTAMP)
-_RANGE = "the time must stay within the range of TIMESTAMP; use CASE to leave such rows out"
-_DATE_RANGE = "the date must stay within the range of DATE; use CASE to leave such rows out"
+_RANGE: dict[str, Any] = {
+    "total": False,
+    "advice": "the time must stay within the range of TIMESTAMP; use CASE to leave such rows out",
+}
+_DATE_RANGE: dict[str, Any] = {
+    "total": False,
+    "advice": "the date must stay within the range of DATE; use CASE to leave such rows out",
+}
 
 
 def _part(name: str, kernel: Any, doc: str, *aliases: str, rule: Rule = _PART) -> Function:
-    """A calendar field; Spark's function has the same name."""
-    return Function(
-        name, f"{name}(t)", rule, kernel, lambda f, t: getattr(f, name)(t), doc, aliases
-    )
+    """A calendar field."""
+    return function(f"{name}(t)", rule, kernel, doc, *aliases)
 
 
 FUNCTIONS = (
@@ -157,143 +142,97 @@ FUNCTIONS = (
     _part("hour", _field(pc.hour), "Hour, 0 to 23.", rule=_CLOCK_PART),
     _part("minute", _field(pc.minute), "Minute, 0 to 59.", rule=_CLOCK_PART),
     _part("second", _field(pc.second), "Second, 0 to 59.", rule=_CLOCK_PART),
-    Function(
-        "date_trunc",
+    function(
         "date_trunc(unit, t)",
         takes(TEXT, TIME, gives=TIMESTAMP),
         _date_trunc,
-        lambda f, unit, t: f.call_function("date_trunc", unit, t),
         "Start of the year, quarter, month, week (Monday), day, hour, minute, second, millisecond "
         "or microsecond.",
+        spark=lambda f, unit, t: f.call_function("date_trunc", unit, t),
         constants=(0,),
     ),
-    Function(
-        "unix_seconds",
+    function(
         "unix_seconds(t)",
         _TO_COUNT,
         lambda t: _count(t, 1_000_000),
-        lambda f, t: f.unix_seconds(t),
         "Whole seconds since 1970.",
-        ("unix_timestamp",),
     ),
-    Function(
-        "unix_millis",
-        "unix_millis(t)",
-        _TO_COUNT,
-        lambda t: _count(t, 1_000),
-        lambda f, t: f.unix_millis(t),
-        "Whole milliseconds since 1970.",
+    function(
+        "unix_millis(t)", _TO_COUNT, lambda t: _count(t, 1_000), "Whole milliseconds since 1970."
     ),
-    Function(
-        "unix_micros",
-        "unix_micros(t)",
-        _TO_COUNT,
-        lambda t: _count(t, 1),
-        lambda f, t: f.unix_micros(t),
-        "Microseconds since 1970.",
-    ),
-    Function(
-        "timestamp_seconds",
+    function("unix_micros(t)", _TO_COUNT, lambda t: _count(t, 1), "Microseconds since 1970."),
+    function(
         "timestamp_seconds(n)",
         _FROM_COUNT,
         lambda n: _from_count(n, 1_000_000),
-        lambda f, n: f.timestamp_seconds(n),
         "Time from seconds since 1970.",
-        total=False,
-        advice=_RANGE,
+        **_RANGE,
     ),
-    Function(
-        "timestamp_millis",
+    function(
         "timestamp_millis(n)",
         _FROM_COUNT,
         lambda n: _from_count(n, 1_000),
-        lambda f, n: f.timestamp_millis(n),
         "Time from milliseconds since 1970.",
-        total=False,
-        advice=_RANGE,
+        **_RANGE,
     ),
-    Function(
-        "timestamp_micros",
+    function(
         "timestamp_micros(n)",
         _FROM_COUNT,
         lambda n: _from_count(n, 1),
-        lambda f, n: f.timestamp_micros(n),
         "Time from microseconds since 1970.",
-        total=False,
-        advice=_RANGE,
+        **_RANGE,
     ),
-    Function(
-        "time_add",
+    function(
         "time_add(t, microseconds), t + INTERVAL ..",
         takes(TIME, LONG, gives=TIMESTAMP),
-        _time_add,
-        lambda f, t, n: f.timestamp_micros(f.unix_micros(t) + n),
+        lambda t, n: pc.add_checked(t.cast(BIGINT), n).cast(TIMESTAMP),
         "A later time; earlier if the number is negative.",
-        total=False,
-        advice=_RANGE,
+        spark=lambda f, t, n: f.timestamp_micros(f.unix_micros(t) + n),
+        **_RANGE,
     ),
-    Function(
-        "time_diff",
+    function(
         "time_diff(later, earlier)",
         takes(TIME, TIME, gives=BIGINT),
-        _time_diff,
-        lambda f, a, b: f.unix_micros(a) - f.unix_micros(b),
+        lambda a, b: pc.subtract_checked(a.cast(BIGINT), b.cast(BIGINT)),
         "Microseconds from the second time to the first.",
-        total=False,
-        advice=_RANGE,
+        spark=lambda f, a, b: f.unix_micros(a) - f.unix_micros(b),
+        **_RANGE,
     ),
-    Function(
-        "unix_date",
-        "unix_date(d)",
-        _DAY_PART,
-        lambda d: d.cast(INT),
-        lambda f, d: f.unix_date(d),
-        "Days since 1970-01-01.",
-    ),
-    Function(
-        "date_from_unix_date",
+    function("unix_date(d)", _DAY_PART, lambda d: d.cast(INT), "Days since 1970-01-01."),
+    function(
         "date_from_unix_date(n)",
         takes(COUNT, gives=DATE),
         lambda n: n.cast(DATE),
-        lambda f, n: f.date_from_unix_date(n),
         "Date from days since 1970-01-01.",
     ),
-    Function(
-        "date_add",
+    function(
         "date_add(d, days)",
         takes(DAY, COUNT, gives=DATE),
-        _date_add,
-        lambda f, d, n: f.date_from_unix_date(f.unix_date(d) + n),
+        lambda d, n: pc.add_checked(d.cast(INT), n).cast(DATE),
         "A later date.",
-        ("dateadd",),
-        total=False,
-        advice=_DATE_RANGE,
+        spark=lambda f, d, n: f.date_from_unix_date(f.unix_date(d) + n),
+        **_DATE_RANGE,
     ),
-    Function(
-        "date_sub",
+    function(
         "date_sub(d, days)",
         takes(DAY, COUNT, gives=DATE),
-        _date_sub,
-        lambda f, d, n: f.date_from_unix_date(f.unix_date(d) - n),
+        lambda d, n: pc.subtract_checked(d.cast(INT), n).cast(DATE),
         "An earlier date.",
-        total=False,
-        advice=_DATE_RANGE,
+        spark=lambda f, d, n: f.date_from_unix_date(f.unix_date(d) - n),
+        **_DATE_RANGE,
     ),
-    Function(
-        "date_diff",
+    function(
         "date_diff(later, earlier)",
         takes(DAY, DAY, gives=INT),
-        _date_diff,
-        lambda f, a, b: f.unix_date(a) - f.unix_date(b),
+        lambda a, b: pc.subtract_checked(a.cast(INT), b.cast(INT)),
         "Days from the second date to the first.",
-        ("datediff",),
+        spark=lambda f, a, b: f.unix_date(a) - f.unix_date(b),
     ),
-    Function(
-        "last_day",
+    function(
         "last_day(d)",
         takes(DAY, gives=DATE),
         _last_day,
-        _spark_last_day,
         "The last day of the month.",
+        spark=_spark_last_day,
     ),
 )

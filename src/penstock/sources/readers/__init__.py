@@ -6,7 +6,6 @@ Nothing here knows Spark.  See `sources.readers.base` for what a slice and a des
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from penstock.sources.readers.base import (
     DESCRIPTOR,
     FOLDER_ORDINAL,
     REJECTED,
+    Asked,
     Slice,
     arrival_order,
     open_input,
@@ -32,6 +32,7 @@ from penstock.sources.readers.columnar import (
 )
 from penstock.sources.readers.delimited import read_delimited, read_text
 from penstock.sources.readers.json_lines import read_json
+from penstock.sources.readers.lines import LINES
 
 __all__ = [
     "CORRUPT",
@@ -45,9 +46,7 @@ __all__ = [
     "read_native",
 ]
 
-_Reader = Callable[[StreamDef, Any, str, int, int, Sequence[int], int], Iterator[Slice]]
-
-_READERS: Mapping[str, _Reader] = {
+_READERS: Mapping[str, Callable[[Asked], Iterator[Slice]]] = {
     "csv": read_delimited,
     "text": read_text,
     "json": read_json,
@@ -58,8 +57,6 @@ _READERS: Mapping[str, _Reader] = {
 
 TYPED = ("parquet", "arrow", "spool")
 """The files whose values have their types already, so that columns can be read one by one."""
-
-_LINES = ("csv", "text", "json")
 
 
 def read_file(
@@ -80,13 +77,13 @@ def read_file(
     if first == last:
         return
     with open_input(path) as source:
-        if kind in _LINES and last > source.size():
+        if kind in LINES and last > source.size():
             raise shorter(path)
         if last < 0:
-            last = source.size() if kind in _LINES else ALL_ROWS
+            last = source.size() if kind in LINES else ALL_ROWS
         wanted = wanted_columns(definition, columns)
         try:
-            yield from _READERS[kind](definition, source, path, first, last, wanted, shift)
+            yield from _READERS[kind](Asked(definition, source, path, wanted, first, last, shift))
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(
                 f"the file '{path}' of stream {definition.name} must be readable as "

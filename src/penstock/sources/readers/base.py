@@ -35,7 +35,7 @@ import pyarrow.fs
 from penstock.catalog import StreamDef
 from penstock.errors import ConfigError, DataError, suggest
 from penstock.expr.types import parse_type, type_name
-from penstock.model import I64, INF, MIN_TIME, TIMESTAMP, Field, Mask, Schema, one_array
+from penstock.model import I64, INF, MIN_TIME, TIMESTAMP, Field, Mask, Schema, one_array, to_numpy
 from penstock.timing import TimeRules
 
 DESCRIPTOR = pa.schema(
@@ -54,6 +54,10 @@ DESCRIPTOR = pa.schema(
     ]
 )
 """The columns that every opened stream has."""
+
+
+ARRIVAL = ("ordinal", "path", "first")
+"""The columns that say in which order descriptors, and native rows, have arrived."""
 
 
 class Descriptor(NamedTuple):
@@ -128,6 +132,22 @@ class Slice:
     positions: I64
     rejected: pa.Table
     place: Callable[[int], str] | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a reader is asked for: the rows ``[first, last)`` of a file, and the columns to parse.
+
+    ``source`` is the file, which is open; ``shift`` is added to the time column.
+    """
+
+    definition: StreamDef
+    source: Any
+    path: str
+    wanted: Sequence[int]
+    first: int = 0
+    last: int = 0
+    shift: int = 0
 
 
 def no_rows(definition: StreamDef) -> Slice:
@@ -270,15 +290,15 @@ def arrival_order(table: pa.Table) -> I64:
 
     The sort is stable; rows without these columns' values keep their order.
     """
-    if table.num_rows < 2:
-        return np.arange(table.num_rows)
-    keyed = table.select(["ordinal", "path", "first"]).append_column(
-        "_at", pa.array(np.arange(table.num_rows))
-    )
-    order = pc.sort_indices(
-        keyed, sort_keys=[(name, "ascending") for name in ("ordinal", "path", "first", "_at")]
-    )
-    return np.asarray(order).astype(np.int64)
+    rows = table.num_rows
+    names = [name for name in ARRIVAL if table.column(name).null_count < rows]
+    if rows < 2 or not names:
+        return np.arange(rows)
+    if names == ["ordinal"] and not table.column("ordinal").null_count:
+        return np.argsort(to_numpy(table.column("ordinal")), kind="stable")
+    keyed = table.select(names).append_column("_at", pa.array(np.arange(rows)))
+    order = pc.sort_indices(keyed, sort_keys=[(name, "ascending") for name in (*names, "_at")])
+    return np.asarray(order).view(np.int64)
 
 
 def rejected_rows(positions: I64, reasons: pa.Array | list[str], raw: list[str]) -> pa.Table:
@@ -306,17 +326,13 @@ def no_rejected() -> pa.Table:
 
 
 def make_slice(
-    definition: StreamDef,
-    arrays: Mapping[int, pa.Array],
-    positions: I64,
-    rejected: pa.Table,
-    raw: RawText,
-    shift: int,
+    asked: Asked, arrays: Mapping[int, pa.Array], positions: I64, rejected: pa.Table, raw: RawText
 ) -> Slice:
     """Put a slice together: drop rows without a usable time, shift it, fill other columns.
 
     ``raw`` gives the text of rows by their places in ``positions``.
     """
+    definition = asked.definition
     bad: Mask = np.zeros(len(positions), bool)
     reasons: dict[int, str] = {}
     for reason, wrong in _unusable(definition, arrays):
@@ -330,8 +346,8 @@ def make_slice(
         indices = pa.array(kept)
         arrays = {at: array.take(indices) for at, array in arrays.items()}
         positions = positions[kept]
-    if shift:
-        arrays = {**arrays, definition.time: _shifted(arrays[definition.time], shift)}
+    if asked.shift:
+        arrays = {**arrays, definition.time: _shifted(arrays[definition.time], asked.shift)}
     rows = len(positions)
     fields = definition.schema.fields
     columns = [arrays[i] if i in arrays else pa.nulls(rows, f.type) for i, f in enumerate(fields)]
@@ -377,24 +393,23 @@ def _shifted(time: pa.Array, shift: int) -> pa.Array:
         ) from None
 
 
-def shortened(text: str, most: int = 500) -> str:
+def shortened(text: str) -> str:
     """Return the beginning of a text that is too long for a message."""
-    return text if len(text) <= most else f"{text[:most]} ..."
+    return text if len(text) <= 500 else f"{text[:500]} ..."
 
 
-def match_columns(
-    definition: StreamDef, wanted: Sequence[int], found: Sequence[str], path: str
-) -> dict[int, int]:
+def match_columns(asked: Asked, found: Sequence[str]) -> dict[int, int]:
     """Return, for each wanted column, the place of its name (in any case) among those found."""
     places: dict[str, int] = {}
     for place, name in enumerate(found):
         places.setdefault(name.strip().lower(), place)
     result = {}
-    for at in wanted:
+    definition = asked.definition
+    for at in asked.wanted:
         name = definition.schema[at].name
         if name.lower() not in places:
             raise DataError(
-                f"the column '{name}' of stream {definition.name} must be in '{path}', "
+                f"the column '{name}' of stream {definition.name} must be in '{asked.path}', "
                 f"but its columns are: {shortened(', '.join(found)) or '(none)'}; "
                 f"declare the columns as the file names them"
             )

@@ -24,6 +24,7 @@ from penstock.sources.links import check_bytes
 from penstock.sources.readers.base import (
     CORRUPT,
     RAW_BYTES,
+    Asked,
     Slice,
     make_slice,
     match_columns,
@@ -38,10 +39,10 @@ ALL_ROWS = 2**62
 """Stands for the end of a columnar file."""
 
 BLOCK_ROWS = 1 << 18
-"""Most rows of a Parquet file that are converted at once: bounds memory."""
+"""Most rows of a columnar file that are converted at once: bounds memory."""
 
 BLOCK_BYTES = 1 << 28
-"""About how many bytes of a Parquet file, unpacked, are converted at once."""
+"""About how many bytes of a columnar file, unpacked, are converted at once."""
 
 _BYTES = {
     pa.string(): pa.binary(),
@@ -64,24 +65,17 @@ def damage_told(definition: StreamDef, path: str, kind: str) -> Iterator[None]:
         ) from None
 
 
-def read_parquet(
-    definition: StreamDef,
-    source: Any,
-    path: str,
-    first: int,
-    last: int,
-    wanted: Sequence[int],
-    shift: int,
-) -> Iterator[Slice]:
+def read_parquet(asked: Asked) -> Iterator[Slice]:
     """Read rows ``[first, last)`` of a Parquet file, opening only the row groups that hold them."""
+    definition, path, first, last = asked.definition, asked.path, asked.first, asked.last
     with damage_told(definition, path, "Parquet"):
-        file = pyarrow.parquet.ParquetFile(source, page_checksum_verification=True)
+        file = pyarrow.parquet.ParquetFile(asked.source, page_checksum_verification=True)
         told = sound_metadata(file)
         names = file.schema_arrow.names
     if told.num_rows < last < ALL_ROWS:
         raise shorter(path)
-    places = match_columns(definition, wanted, names, path)
-    chosen = [names[places[column]] for column in wanted]
+    places = match_columns(asked, names)
+    chosen = [names[places[column]] for column in asked.wanted]
     with damage_told(definition, path, "Parquet"):
         groups, begin, block = _row_groups(told, first, last)
         last = min(last, told.num_rows)
@@ -91,7 +85,7 @@ def read_parquet(
             if low < high:
                 part = batch.slice(low, high - low)
                 columns = [part.column(part.schema.names.index(name)) for name in chosen]
-                yield typed(definition, wanted, columns, at + low - first, path, shift)
+                yield typed(asked, columns, at + low - first)
             at += batch.num_rows
             if at >= last:
                 return
@@ -120,99 +114,67 @@ def _row_groups(told: Any, first: int, last: int) -> tuple[list[int], int, int]:
             held += group.num_rows
             size += group.total_byte_size
         start += group.num_rows
-    block = held * BLOCK_BYTES // max(size, 1)
-    return groups, begin, min(max(block, 1), BLOCK_ROWS)
+    return groups, begin, _block(held, size)
 
 
-def read_arrow(
-    definition: StreamDef,
-    source: Any,
-    path: str,
-    first: int,
-    last: int,
-    wanted: Sequence[int],
-    shift: int,
-) -> Iterator[Slice]:
+def _block(rows: int, size: int) -> int:
+    """Return how many of some rows, which have so many bytes, are converted at once."""
+    return min(max(rows * BLOCK_BYTES // max(size, 1), 1), BLOCK_ROWS)
+
+
+def read_arrow(asked: Asked) -> Iterator[Slice]:
     """Read rows ``[first, last)`` of an Arrow file."""
-    return _read_arrow(definition, source.read_buffer(), path, first, last, wanted, shift)
+    return _read_arrow(asked, asked.source.read_buffer())
 
 
-def read_spool(
-    definition: StreamDef,
-    source: Any,
-    path: str,
-    first: int,
-    last: int,
-    wanted: Sequence[int],
-    shift: int,
-) -> Iterator[Slice]:
+def read_spool(asked: Asked) -> Iterator[Slice]:
     """Read rows ``[first, last)`` of a spool's Arrow file, which must be what its name tells."""
-    data = source.read_buffer()
-    check_bytes(path, memoryview(data))
-    return _read_arrow(definition, data, path, first, last, wanted, shift)
+    data = asked.source.read_buffer()
+    check_bytes(asked.path, memoryview(data))
+    return _read_arrow(asked, data)
 
 
-def _read_arrow(
-    definition: StreamDef,
-    data: pa.Buffer,
-    path: str,
-    first: int,
-    last: int,
-    wanted: Sequence[int],
-    shift: int,
-) -> Iterator[Slice]:
-    with damage_told(definition, path, "Arrow"):
+def _read_arrow(asked: Asked, data: pa.Buffer) -> Iterator[Slice]:
+    last, wanted = asked.last, asked.wanted
+    with damage_told(asked.definition, asked.path, "Arrow"):
         table = pyarrow.ipc.open_file(data).read_all()
         if table.num_rows < last < ALL_ROWS:
             raise pa.ArrowInvalid(f"it has {table.num_rows} rows of {last}")
-    places = match_columns(definition, wanted, table.column_names, path)
-    with damage_told(definition, path, "Arrow"):
+    places = match_columns(asked, table.column_names)
+    with damage_told(asked.definition, asked.path, "Arrow"):
         for at in wanted:
             column = table.column(places[at])
             column.cast(_BYTES.get(column.type, column.type)).validate(full=True)
-    table = table.slice(first, last - first)
-    columns = [one_array(table.column(places[at])) for at in wanted]
-    yield typed(definition, wanted, columns, 0, path, shift)
+    table = table.slice(asked.first, last - asked.first)
+    block = _block(table.num_rows, table.nbytes)
+    for begin in range(0, max(table.num_rows, 1), block):
+        part = table.slice(begin, block)
+        yield typed(asked, [one_array(part.column(places[at])) for at in wanted], begin)
 
 
 def read_native(
-    definition: StreamDef,
-    rows: pa.StructArray | pa.ChunkedArray,
-    columns: Sequence[int] | None = None,
+    definition: StreamDef, rows: pa.StructArray | pa.ChunkedArray, position: int = 0
 ) -> Slice:
     """Return the rows that Spark parsed itself, from their native struct column.
 
-    Rows whose last field, the corrupt record, is set are rejected.
+    ``position`` is that of the first.  Rows whose last field, the corrupt record, is set are
+    rejected.
     """
     struct = one_array(rows)
-    wanted = (
-        sorted({*columns, definition.time})
-        if columns is not None
-        else list(range(len(definition.schema)))
-    )
+    wanted = range(len(definition.schema))
     corrupt = struct.field(struct.type.get_field_index(CORRUPT))
-    found = typed(
-        definition,
-        wanted,
-        [struct.field(at) for at in wanted],
-        0,
-        f"stream {definition.name}",
-        0,
-        corrupt,
-    )
-    return found
+    asked = Asked(definition, None, f"stream {definition.name}", wanted)
+    return typed(asked, [struct.field(at) for at in wanted], position, corrupt)
 
 
 def typed(
-    definition: StreamDef,
-    wanted: Sequence[int],
+    asked: Asked,
     columns: Sequence[pa.Array],
-    position: int,
-    path: str,
-    shift: int,
+    position: int = 0,
     corrupt: pa.Array | None = None,
 ) -> Slice:
     """Make a slice of typed columns; values that the declared types cannot hold are rejected."""
+    definition, wanted = asked.definition, asked.wanted
     # Arrow cannot take rows of views.
     columns = [c.cast(pa.binary()) if c.type in _VIEWS else c for c in columns]
     rows = len(columns[0])
@@ -229,9 +191,9 @@ def typed(
         fitted = plain(column, field.type)
         if fitted is None:
             raise DataError(
-                f"the column '{field.name}' of '{path}' must be {type_name(field.type)} as stream "
-                f"{definition.name} declares it, got {column.type}; declare the type that the "
-                f"file has"
+                f"the column '{field.name}' of '{asked.path}' must be {type_name(field.type)} as "
+                f"stream {definition.name} declares it, got {column.type}; declare the type that "
+                f"the file has"
             )
         arrays[at], wrong = fitted
         if wrong.any():
@@ -255,7 +217,7 @@ def typed(
         rejected = rejected_rows(lost + position, reasons.take(pa.array(lost)), raw(lost))
         places = np.flatnonzero(~bad)
         arrays = {at: array.take(pa.array(places)) for at, array in arrays.items()}
-    return make_slice(definition, arrays, places + position, rejected, raw, shift)
+    return make_slice(asked, arrays, places + position, rejected, raw)
 
 
 def _shown(column: pa.Array) -> list[Any]:

@@ -148,6 +148,15 @@ def naive_utc(array: pa.Array) -> pa.Array:
     return array.cast(TIMESTAMP, safe=array.type.unit != "ns")
 
 
+def _narrowed(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
+    """Return integers as another integer type; what wraps around, or changes its sign, is bad."""
+    wrapped = array.cast(type, safe=False)
+    back = pc.equal(wrapped.cast(array.type, safe=False), array)
+    sign = pc.equal(pc.less(wrapped, pa.scalar(0, type)), pc.less(array, pa.scalar(0, array.type)))
+    bad = pc.fill_null(pc.invert(pc.and_(back, sign)), False)
+    return pc.if_else(bad, pa.scalar(None, type), wrapped), np.asarray(bad)
+
+
 def plain(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask] | None:
     """Return a typed column as the declared type with its bad places; None if types do not fit.
 
@@ -166,7 +175,7 @@ def plain(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask] | None:
     if pa.types.is_timestamp(type) and pa.types.is_timestamp(given):
         return cast_each(array, naive_utc, type)
     if pa.types.is_integer(type) and pa.types.is_integer(given):
-        return cast_each(array, lambda a: a.cast(type), type)
+        return _narrowed(array, type)
     if pa.types.is_floating(type) and (pa.types.is_integer(given) or pa.types.is_floating(given)):
         return array.cast(type, safe=False), none_bad
     if pa.types.is_date(type) and pa.types.is_date(given):

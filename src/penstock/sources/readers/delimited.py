@@ -12,8 +12,8 @@ one by one.  All ways accept the same lines with the same values.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,17 @@ from penstock.catalog import StreamDef
 from penstock.errors import DataError, InternalError
 from penstock.expr.types import type_name
 from penstock.model import I64, TIMESTAMP, Mask, one_array
-from penstock.sources.readers.base import (
-    Slice,
-    make_slice,
-    match_columns,
-    no_rejected,
-    option,
-    rejected_rows,
-    shortened,
-)
+from penstock.sources.readers.base import Asked, Slice, match_columns, option, shortened
 from penstock.sources.readers.conversion import FALSE, TRUE, convert, naive_utc
-from penstock.sources.readers.lines import Block, blocks, first_line, is_clean, pieces, unreadable
+from penstock.sources.readers.lines import (
+    Block,
+    Rows,
+    blocks,
+    first_line,
+    is_clean,
+    pieces,
+    unreadable,
+)
 from penstock.sources.readers.quoting import Dialect, for_arrow, malformed, well_formed
 
 _TEXT_TYPES: Mapping[str, tuple[pa.DataType, ...]] = {
@@ -55,39 +55,20 @@ _FEW = 8
 """Lines that are parsed at once, however long they are."""
 
 
-def read_delimited(
-    definition: StreamDef,
-    source: Any,
-    path: str,
-    first: int,
-    last: int,
-    wanted: Sequence[int],
-    shift: int,
-) -> Iterator[Slice]:
+def read_delimited(asked: Asked) -> Iterator[Slice]:
     """Read the lines in bytes ``[first, last)`` of a CSV file."""
-    dialect, start = csv_dialect(definition, source, path, wanted)
-    yield from _read(definition, source, max(first, start), last, dialect, shift)
+    return _read(asked, *csv_dialect(asked))
 
 
-def read_text(
-    definition: StreamDef,
-    source: Any,
-    path: str,
-    first: int,
-    last: int,
-    wanted: Sequence[int],
-    shift: int,
-) -> Iterator[Slice]:
+def read_text(asked: Asked) -> Iterator[Slice]:
     """Read the lines in bytes ``[first, last)`` of a file in the text format."""
-    dialect, start = text_dialect(definition, source, path, wanted)
-    yield from _read(definition, source, max(first, start), last, dialect, shift)
+    return _read(asked, *text_dialect(asked))
 
 
-def csv_dialect(
-    definition: StreamDef, source: Any, path: str, wanted: Sequence[int]
-) -> tuple[Dialect, int]:
+def csv_dialect(asked: Asked) -> tuple[Dialect, int]:
     """Read a CSV file's header; return how its lines are read, and where they start."""
-    header, start = first_line(definition, source, path)
+    definition, path = asked.definition, asked.path
+    header, start = first_line(asked)
     delimiter = delimiter_of(definition)
     try:
         found = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
@@ -97,22 +78,21 @@ def csv_dialect(
             f"it cannot be read: {error}"
         ) from None
     if not header.strip():
-        if start < source.size():
+        if start < asked.source.size():
             raise DataError(
                 f"the first line of '{path}' of stream {definition.name} must name its columns, "
                 f"got a blank line; write a header"
             )
         return Dialect(definition.schema, {}, 0, delimiter, '"', False, ("",)), start
-    places = match_columns(definition, wanted, found, path)
+    places = match_columns(asked, found)
     nulls = _null_values(definition)
     return Dialect(definition.schema, places, len(found), delimiter, '"', False, nulls), start
 
 
-def text_dialect(
-    definition: StreamDef, source: Any, path: str, wanted: Sequence[int]
-) -> tuple[Dialect, int]:
+def text_dialect(asked: Asked) -> tuple[Dialect, int]:
     """Check a text file's schema line; return how its lines are read, and where they start."""
-    line, start = first_line(definition, source, path)
+    definition, path = asked.definition, asked.path
+    line, start = first_line(asked)
     delimiter = delimiter_of(definition)
     schema = definition.schema
     if line.strip():
@@ -136,7 +116,7 @@ def text_dialect(
                     f"the column '{field.name}' of stream {definition.name} must be declared "
                     f"{allowed}, because '{path}' says '{text}', got {type_name(field.type)}"
                 )
-    places = {at: at for at in wanted}
+    places = {at: at for at in asked.wanted}
     nulls = _null_values(definition)
     return Dialect(schema, places, len(schema), delimiter, "'", True, nulls), start
 
@@ -158,48 +138,24 @@ def _null_values(definition: StreamDef) -> tuple[str, ...]:
     return ("",) if given is None else ("", given)
 
 
-def _read(
-    definition: StreamDef, source: Any, first: int, last: int, dialect: Dialect, shift: int
-) -> Iterator[Slice]:
+def _read(asked: Asked, dialect: Dialect, start: int) -> Iterator[Slice]:
     if not dialect.places:
         return
     zoned = False
-    for block in blocks(source, first, last):
+    for block in blocks(asked.source, max(asked.first, start), asked.last):
         found = None
         tried = is_clean(block) and well_formed(block, dialect)
         if tried:
             arrays, zoned = _fast(block, dialect, zoned)
             # A blank line may be a row of nulls to Arrow, but then its time is null.
-            if arrays is not None and not arrays[definition.time].null_count:
-                found = _Rows(arrays, np.arange(block.count))
+            if arrays is not None and not arrays[asked.definition.time].null_count:
+                found = Rows(arrays, np.arange(block.count))
         if found is None:
             found, zoned = _carefully(block, dialect, zoned, tried)
-        rejected = no_rejected()
-        if found.broken:
-            lost = np.array(list(found.broken), np.int64)
-            reasons = list(found.broken.values())
-            rejected = rejected_rows(block.positions(lost), reasons, block.text(lost))
-        places = found.places
-        yield make_slice(
-            definition,
-            found.arrays,
-            block.positions(places),
-            rejected,
-            lambda at, block=block, places=places: block.text(places[at]),  # type: ignore[misc]
-            shift,
-        )
+        yield found.slice(asked, block)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows read from a block, and what is wrong with the lines at other places."""
-
-    arrays: Mapping[int, pa.Array]
-    places: I64
-    broken: Mapping[int, str] = field(default_factory=dict)
-
-
-def _carefully(block: Block, dialect: Dialect, zoned: bool, tried: bool) -> tuple[_Rows, bool]:
+def _carefully(block: Block, dialect: Dialect, zoned: bool, tried: bool) -> tuple[Rows, bool]:
     """Read a block in which some lines are bad, or blank, or hold bad values.
 
     ``tried``: Arrow has failed to read it whole.
@@ -213,10 +169,9 @@ def _carefully(block: Block, dialect: Dialect, zoned: bool, tried: bool) -> tupl
     if part is not block or not tried:
         arrays, zoned = _fast(part, dialect, zoned)
         if arrays is not None:
-            return _Rows(arrays, places, faults), zoned
-    found = _slow(part, dialect)
-    broken = {int(places[at]): reason for at, reason in found.broken.items()}
-    return _Rows(found.arrays, places[found.places], {**faults, **broken}), zoned
+            return Rows(arrays, places, faults), zoned
+    found = _slow(part, dialect).moved(places)
+    return replace(found, broken={**faults, **found.broken}), zoned
 
 
 def _fast(block: Block, dialect: Dialect, zoned: bool) -> tuple[dict[int, pa.Array] | None, bool]:
@@ -303,7 +258,7 @@ def _trimmed(array: pa.Array) -> pa.Array:
     return pc.utf8_trim_whitespace(array)
 
 
-def _slow(block: Block, dialect: Dialect) -> _Rows:
+def _slow(block: Block, dialect: Dialect) -> Rows:
     """Read a block as bytes and convert it column by column; rows that do not fit are broken."""
     table, places, broken = _as_bytes(block, dialect)
     bad: Mask = np.zeros(len(places), bool)
@@ -317,11 +272,8 @@ def _slow(block: Block, dialect: Dialect) -> _Rows:
         reason = f"the column '{column.name}' must be {type_name(column.type)}"
         broken |= dict.fromkeys(places[wrong & ~bad].tolist(), reason)
         bad |= wrong
-    if bad.any():
-        kept = pa.array(~bad)
-        arrays = {at: array.filter(kept) for at, array in arrays.items()}
-        places = places[~bad]
-    return _Rows(arrays, places, broken)
+    rows = Rows(arrays, places, broken)
+    return rows.kept(~bad) if bad.any() else rows
 
 
 def _as_bytes(block: Block, dialect: Dialect) -> tuple[pa.Table, I64, dict[int, str]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,16 +26,11 @@ import pyarrow.json
 from penstock.catalog import StreamDef
 from penstock.expr.types import type_name
 from penstock.model import I64, TIMESTAMP, Field, Mask, one_array
-from penstock.sources.readers.base import (
-    Slice,
-    make_slice,
-    no_rejected,
-    refuses_missing,
-    rejected_rows,
-)
+from penstock.sources.readers.base import Asked, Slice, refuses_missing
 from penstock.sources.readers.conversion import convert, naive_utc
 from penstock.sources.readers.lines import (
     Block,
+    Rows,
     blocks,
     check_text,
     is_clean,
@@ -72,70 +67,18 @@ class _BadLineError(Exception):
     """Says why a line is rejected."""
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows read from a block: columns, their places, and the lines that do not fit."""
-
-    arrays: Mapping[int, pa.Array]
-    places: I64
-    broken: Sequence[tuple[int, str]] = ()
-
-    def moved(self, places: I64) -> _Rows:
-        """Return the rows with places among ``places`` instead."""
-        broken = [(int(places[at]), reason) for at, reason in self.broken]
-        return _Rows(self.arrays, places[self.places], broken)
-
-    def kept(self, mask: Mask) -> _Rows:
-        """Return the rows that a mask chooses."""
-        chosen = pa.array(mask)
-        arrays = {at: array.filter(chosen) for at, array in self.arrays.items()}
-        return _Rows(arrays, self.places[mask], self.broken)
-
-    def merged(self, other: _Rows) -> _Rows:
-        """Return these and other rows in the order of their places."""
-        if not len(other.places):
-            return _Rows(self.arrays, self.places, [*self.broken, *other.broken])
-        places = np.concatenate([self.places, other.places])
-        order = np.argsort(places, kind="stable")
-        arrays = {
-            at: pa.concat_arrays([array, other.arrays[at]]).take(pa.array(order))
-            for at, array in self.arrays.items()
-        }
-        return _Rows(arrays, places[order], [*self.broken, *other.broken])
-
-
-def read_json(
-    definition: StreamDef,
-    source: Any,
-    path: str,
-    first: int,
-    last: int,
-    wanted: Sequence[int],
-    shift: int,
-) -> Iterator[Slice]:
+def read_json(asked: Asked) -> Iterator[Slice]:
     """Read the lines in bytes ``[first, last)`` of a file of JSON objects."""
-    start = check_text(definition, source, path)
-    for block in blocks(source, max(first, start), last):
-        found = _read_block(definition, block, wanted)
+    definition = asked.definition
+    start = check_text(asked)
+    for block in blocks(asked.source, max(asked.first, start), asked.last):
+        found = _read_block(definition, block, asked.wanted)
         if refuses_missing(definition):
             found = _without_missing(definition, block, found)
-        rejected = no_rejected()
-        if found.broken:
-            lost = np.array([at for at, _ in found.broken], np.int64)
-            reasons = [reason for _, reason in found.broken]
-            rejected = rejected_rows(block.positions(lost), reasons, block.text(lost))
-        places = found.places
-        yield make_slice(
-            definition,
-            found.arrays,
-            block.positions(places),
-            rejected,
-            lambda at, block=block, places=places: block.text(places[at]),  # type: ignore[misc]
-            shift,
-        )
+        yield found.slice(asked, block)
 
 
-def _read_block(definition: StreamDef, block: Block, wanted: Sequence[int]) -> _Rows:
+def _read_block(definition: StreamDef, block: Block, wanted: Sequence[int]) -> Rows:
     keys = _spelling(definition, block, wanted)
     tried = is_clean(block) and _plain_objects(block)
     if tried:
@@ -149,10 +92,10 @@ def _read_block(definition: StreamDef, block: Block, wanted: Sequence[int]) -> _
     plain = np.flatnonzero(readable & ~odd)
     rows = _read(definition, block.only(plain), keys, tried).moved(plain)
     found = rows.merged(_slow(definition, block, np.flatnonzero(odd), keys))
-    return _Rows(found.arrays, found.places, [*faults.items(), *found.broken])
+    return replace(found, broken={**faults, **found.broken})
 
 
-def _without_missing(definition: StreamDef, block: Block, rows: _Rows) -> _Rows:
+def _without_missing(definition: StreamDef, block: Block, rows: Rows) -> Rows:
     """Take out the rows whose line lacks a declared key; a key whose value is null is there.
 
     Only lines with a null are looked at.  Of those that hold one object and no escapes, a pattern
@@ -171,7 +114,7 @@ def _without_missing(definition: StreamDef, block: Block, rows: _Rows) -> _Rows:
         bad[nulls[lacks]] = True
     if not told:
         return rows
-    return replace(rows.kept(~bad), broken=[*rows.broken, *sorted(told.items())])
+    return replace(rows.kept(~bad), broken={**rows.broken, **told})
 
 
 def _lacking(block: Block, places: I64, name: str) -> Mask:
@@ -259,7 +202,7 @@ def _odd(block: Block) -> Mask:
 
 def _read(
     definition: StreamDef, block: Block, keys: Mapping[int, str], tried: bool = False
-) -> _Rows:
+) -> Rows:
     """Read lines that all look like objects: by Arrow, or halved until few are left.
 
     ``tried``: Arrow has failed to read them all at once.
@@ -275,7 +218,7 @@ def _read(
     return left.merged(right.moved(np.arange(middle, block.count)))
 
 
-def _attempt(definition: StreamDef, block: Block, keys: Mapping[int, str]) -> _Rows | None:
+def _attempt(definition: StreamDef, block: Block, keys: Mapping[int, str]) -> Rows | None:
     """Let Arrow read a block, and read the rows again that it may have got wrong."""
     try:
         arrays, rows, doubtful = _fast(definition, block, keys)
@@ -283,7 +226,7 @@ def _attempt(definition: StreamDef, block: Block, keys: Mapping[int, str]) -> _R
         return None
     if rows != block.count:
         return None
-    found = _Rows(arrays, np.arange(rows))
+    found = Rows(arrays, np.arange(rows))
     doubtful |= _other_case(definition, block, arrays, keys)
     if not doubtful.any():
         return found
@@ -377,7 +320,7 @@ def _count(lines: pa.Array, rows: I64, part: str) -> I64:
     return np.asarray(pc.count_substring(chosen, part), np.int64)
 
 
-def _slow(definition: StreamDef, block: Block, chosen: I64, keys: Mapping[int, str]) -> _Rows:
+def _slow(definition: StreamDef, block: Block, chosen: I64, keys: Mapping[int, str]) -> Rows:
     """Read some lines one by one."""
     places: list[int] = []
     broken: dict[int, str] = {}
@@ -400,7 +343,7 @@ def _slow(definition: StreamDef, block: Block, chosen: I64, keys: Mapping[int, s
         for row_number in np.flatnonzero(wrong & ~bad).tolist():
             broken[places[row_number]] = _must_be(field)
         bad |= wrong
-    rows = _Rows(arrays, np.array(places, np.int64), sorted(broken.items()))
+    rows = Rows(arrays, np.array(places, np.int64), broken)
     return rows.kept(~bad) if bad.any() else rows
 
 

@@ -7,8 +7,8 @@ last line may lack its newline.  Blank lines count as positions but hold no reco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,12 +16,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.catalog import StreamDef
 from penstock.errors import DataError
 from penstock.model import I64, Mask
-from penstock.sources.readers.base import RAW_BYTES, raw_text
+from penstock.sources.readers.base import (
+    RAW_BYTES,
+    Asked,
+    Slice,
+    make_slice,
+    no_rejected,
+    open_input,
+    raw_text,
+    rejected_rows,
+)
 
 Bytes = npt.NDArray[np.uint8]
+
+LINES = ("csv", "text", "json")
+"""The kinds of files that are read line by line."""
 
 BLOCK_BYTES = 1 << 25
 """Bytes that are parsed at once: bounds memory and the cost of a block with a bad row."""
@@ -31,6 +42,7 @@ LONGEST_LINE = 1 << 26
 
 _LONGEST_HEADER = 1 << 20
 _PIECE = 1 << 17
+_CHUNK = 1 << 22
 _NEWLINE = 10
 _BLANKS = np.array([9, _NEWLINE, 13, 32], np.uint8)
 _IS_BLANK = np.isin(np.arange(256, dtype=np.uint8), _BLANKS)
@@ -49,24 +61,24 @@ _OTHER_FILES = {
 }
 
 
-def check_text(definition: StreamDef, source: Any, path: str) -> int:
+def check_text(asked: Asked) -> int:
     """Check that a file does not begin like one of another kind; return where its text starts."""
-    source.seek(0)
-    head = bytes(source.read(8))
+    asked.source.seek(0)
+    head = bytes(asked.source.read(8))
     for mark, what in _OTHER_FILES.items():
         if head.startswith(mark):
             raise DataError(
-                f"the file '{path}' of stream {definition.name} must be UTF-8 text, "
+                f"the file '{asked.path}' of stream {asked.definition.name} must be UTF-8 text, "
                 f"but it is {what}"
             )
     return len(BOM) if head.startswith(BOM) else 0
 
 
-def first_line(definition: StreamDef, source: Any, path: str) -> tuple[str, int]:
+def first_line(asked: Asked) -> tuple[str, int]:
     """Return a file's first line without its end or byte-order mark, and where the next starts."""
-    begin = check_text(definition, source, path)
-    source.seek(begin)
-    head = bytes(source.read(_LONGEST_HEADER))
+    begin = check_text(asked)
+    asked.source.seek(begin)
+    head = bytes(asked.source.read(_LONGEST_HEADER))
     line, newline, _ = head.partition(b"\n")
     problem = None
     if b"\0" in line:
@@ -80,13 +92,13 @@ def first_line(definition: StreamDef, source: Any, path: str) -> tuple[str, int]
         problem = f"it has no newline in {_LONGEST_HEADER:,} bytes; begin the file with a short one"
     if problem:
         raise DataError(
-            f"the first line of '{path}' of stream {definition.name} must be a line of UTF-8 text, "
-            f"but {problem}"
+            f"the first line of '{asked.path}' of stream {asked.definition.name} must be a line of "
+            f"UTF-8 text, but {problem}"
         )
     return line.removesuffix(b"\r").decode("utf-8", "replace"), begin + len(line) + len(newline)
 
 
-def advance(source: Any, at: int, rows: int, chunk: int = 1 << 22) -> tuple[int, int]:
+def advance(source: Any, at: int, rows: int, chunk: int = _CHUNK) -> tuple[int, int]:
     """Return where the line that is ``rows`` lines after ``at`` starts, and the lines passed."""
     size = source.size()
     passed = 0
@@ -102,6 +114,38 @@ def advance(source: Any, at: int, rows: int, chunk: int = 1 << 22) -> tuple[int,
         if at >= size and data[-1] != _NEWLINE:
             passed += 1
     return min(at, size), passed
+
+
+def count_lines(source: Any, first: int, last: int) -> int:
+    """Return how many lines lie between two places of a file."""
+    count, ending = 0, _NEWLINE
+    source.seek(first)
+    while first < last:
+        data = np.frombuffer(source.read_buffer(min(last - first, _CHUNK)), np.uint8)
+        if not len(data):
+            break
+        count += int(np.count_nonzero(data == _NEWLINE))
+        first, ending = first + len(data), int(data[-1])
+    return count + (ending != _NEWLINE)
+
+
+def place_in(path: str, kind: str, first: int) -> Callable[[int], str]:
+    """Return what tells where the rows of a slice that begins at ``first`` of a file stand.
+
+    That is a file and a line, or a row, for who has to correct it.  Lines are counted only when
+    somebody asks.
+    """
+
+    def told(position: int) -> str:
+        if kind not in LINES:
+            return f"file {path}, row {first + position + 1}"
+        before = int(kind != "json")
+        if first:
+            with open_input(path) as source:
+                before = count_lines(source, 0, first)
+        return f"file {path}, line {before + position + 1}"
+
+    return told
 
 
 @dataclass(frozen=True)
@@ -217,6 +261,54 @@ class Block:
             return self
         taken = self.lines.take(pa.array(places, pa.int64()))
         return Block(taken.buffers()[2] or pa.py_buffer(b""), 0)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows read from a block: columns, their places, and what is wrong with lines at others."""
+
+    arrays: Mapping[int, pa.Array]
+    places: I64
+    broken: Mapping[int, str] = field(default_factory=dict)
+
+    def moved(self, places: I64) -> Rows:
+        """Return the rows with places among ``places`` instead."""
+        broken = {int(places[at]): reason for at, reason in self.broken.items()}
+        return Rows(self.arrays, places[self.places], broken)
+
+    def kept(self, mask: Mask) -> Rows:
+        """Return the rows that a mask chooses."""
+        chosen = pa.array(mask)
+        arrays = {at: array.filter(chosen) for at, array in self.arrays.items()}
+        return Rows(arrays, self.places[mask], self.broken)
+
+    def merged(self, other: Rows) -> Rows:
+        """Return these and other rows in the order of their places."""
+        broken = {**self.broken, **other.broken}
+        if not len(other.places):
+            return Rows(self.arrays, self.places, broken)
+        places = np.concatenate([self.places, other.places])
+        order = np.argsort(places, kind="stable")
+        arrays = {
+            at: pa.concat_arrays([array, other.arrays[at]]).take(pa.array(order))
+            for at, array in self.arrays.items()
+        }
+        return Rows(arrays, places[order], broken)
+
+    def slice(self, asked: Asked, block: Block) -> Slice:
+        """Return the rows of a block as a slice; its broken lines are rejected."""
+        rejected = no_rejected()
+        if self.broken:
+            lost = np.array(list(self.broken), np.int64)
+            reasons = list(self.broken.values())
+            rejected = rejected_rows(block.positions(lost), reasons, block.text(lost))
+        return make_slice(
+            asked,
+            self.arrays,
+            block.positions(self.places),
+            rejected,
+            lambda at: block.text(self.places[at]),
+        )
 
 
 def pieces(data: Bytes, more: int = 0) -> Iterator[tuple[int, Bytes]]:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from penstock.errors import StateError
 from penstock.physical.parcels import REPORT_STAGE, Parcel
-from penstock.runs.files import private, room_for
+from penstock.runs.files import private, room_for, write_at
 
 AWAY = 1 << 8
 """Added to the kind of a parcel whose blob is in a file; its own blob says where."""
@@ -55,7 +55,7 @@ def send(parcels: Iterable[Parcel], folder: str, prefix: str) -> Iterator[Parcel
                     path.parent.mkdir(parents=True, exist_ok=True)
                     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 size += -size % _ALIGN
-                _write(handle, memoryview(parcel.blob), size)
+                write_at(handle, memoryview(parcel.blob), size)
             place = [path.name, size, len(parcel.blob)]
             size += len(parcel.blob)
             yield replace(parcel, kind=parcel.kind + AWAY, blob=json.dumps(place).encode())
@@ -85,7 +85,8 @@ def receive(parcels: Iterable[Parcel], folder: str, stage: int) -> Iterator[Parc
                     maps[name] = mapped.read_buffer()
             except OSError as error:
                 raise _lost(Path(folder, name), "tasks exchange rows", error) from error
-        yield replace(parcel, kind=parcel.kind - AWAY, blob=maps[name].slice(offset, length))
+        blob = maps[name].slice(offset, length)
+        yield replace(parcel, kind=parcel.kind - AWAY, blob=blob, mapped=True)
 
 
 def share_states(folder: str, batch: int, states: Iterable[Mapping[str, Any]]) -> str:
@@ -123,10 +124,3 @@ def _lost(path: Path, what: str, error: Exception) -> StateError:
         f"the file {path}, through which {what}, must be readable until its batch is done, got: "
         f"{error}; nothing is lost: run the same command again"
     )
-
-
-def _write(handle: int, data: memoryview, offset: int) -> None:
-    """Write all of ``data``: one call writes at most 2 GB."""
-    while len(data):
-        written = os.pwrite(handle, data, offset)
-        data, offset = data[written:], offset + written

@@ -1,0 +1,1 @@
+"""The lane: prioritised rows are answered beside the micro-batches."""
