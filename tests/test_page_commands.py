@@ -53,6 +53,7 @@ LONG = {
     "python -m benchmarks eddies": "minutes",
     "python -m benchmarks.shared_joins": "minutes; `test_benchmarks` runs it with fewer rows",
     "python -m benchmarks.policies": "a minute",
+    "python -m benchmarks.alarms": "half an hour; `test_lane_life` and others have alarms",
     "python -m benchmarks.service": "a minute; `test_schedule` runs the policies",
 }
 """Commands that are not run, but asked for help: their options must be there."""

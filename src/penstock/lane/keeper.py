@@ -133,7 +133,7 @@ class Lane:
         self._muted: dict[str, int] = {}
         self._delivered_to: dict[str, int] = {}
         self._newest = -1
-        self._handed_at = 0.0
+        self._began, self._handed_at = 0.0, 0.0
         self._latencies = Latencies()
         self._count = 0
         self._rows: dict[str, Meter] = {}
@@ -154,6 +154,7 @@ class Lane:
         What could not be delivered before is delivered first.
         """
         self._streams = dict(streams)
+        self._began = time.monotonic()
         self._check_spools()
         for turn in self.journal.turns(self.delivered):
             self._deliver(turn)
@@ -198,9 +199,11 @@ class Lane:
                 self._forget_waiting(name)
                 answered = self._answered_times(name)
                 tap = Tap(opened(stream), folder, offset, progress, rows, answered)
-                if self._handed_at and offset is not None:
-                    tap.follow_since(self._handed_at)
                 self._taps[name] = tap
+        for name, tap in self._taps.items():
+            offset = offsets.get(name)
+            if self._handed_at and offset:
+                tap.follow(offset, self._began, self._handed_at)
 
     def _forget_waiting(self, stream: str) -> None:
         """Let rows of a stream not wait any more: a tap is opened that finds them again."""

@@ -94,6 +94,7 @@ class Tap:
         self._spool = SpoolFiles(folder) if folder is not None else None
         self._stamp: tuple[int, int] | None = None
         self._named = any(progress.partitions)
+        self._by_their_clock = False
         self._news: Progress | None = None
         self.given = self.read
         """How many rows have been read and, if they are important, wait to be answered."""
@@ -103,10 +104,19 @@ class Tap:
         """How many rows have been read."""
         return int(self._position.ordinal)
 
-    def follow_since(self, time: float) -> None:
-        """Let a replay go on as if its batches had been where it is at a monotonic time."""
-        if isinstance(self._reader, Paced):
-            self._reader.follow_since(self._position, time)
+    def follow(self, offset: Mapping[str, Any], begun: float, handed_at: float) -> None:
+        """Let a replay with a pace go by the clock of its batches, which have reached an offset.
+
+        That says when it was due there.  Until their clock has begun, after ``begun``, it is taken
+        to have been there when the batch was handed over.
+        """
+        if self._by_their_clock or not isinstance(self._reader, Paced):
+            return
+        due = offset.get("due", 0) / 1e9
+        self._by_their_clock = due >= begun
+        self._reader.follow_since(
+            self._reader.position(offset), due if self._by_their_clock else handed_at
+        )
 
     def adopt(self, progress: Progress) -> None:
         """Let it take over, when it reads next, what a batch has decided about time."""

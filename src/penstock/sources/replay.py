@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,7 @@ class ReplayReader:
         if end.ordinal == position.ordinal and not end.done:
             return position
         self._files.keep()
+        end = replace(end, due=self._due_at(end))
         self._planned = {(position, end): slices}
         if self._frozen and endless:
             self._target = end
@@ -150,6 +152,19 @@ class ReplayReader:
         elif self._speed is not None:
             event = self._plan.time_at(position)
             self._anchor = None if event is None else (time, event)
+
+    def _due_at(self, position: Places) -> int:
+        """Return when the clock reaches a position, so that others can follow it."""
+        if self._anchor is None:
+            return 0
+        since, first = self._anchor
+        if self._rate is not None:
+            return int(1e9 * (since + (position.ordinal - first) / self._rate))
+        event = None if self._speed is None else self._plan.time_at(position)
+        if self._speed is None or event is None:
+            return 0
+        passed = (event - first) / (self._speed * self._files.chronons_per_second)
+        return int(1e9 * (since + passed))
 
     def _due(self, position: Places, limit: int) -> tuple[int, int | None]:
         """Return how many rows may leave by now, and up to which time they may be.

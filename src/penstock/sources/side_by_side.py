@@ -60,7 +60,9 @@ class Places(Place):
 
     Of the ``known`` files so many were ``begun``; ``open`` are those that are not done: number of
     the file, place in it, and rows before that, of the file or of the sequence.  ``ordinal`` counts
-    all rows, ``listed`` is a digest of the files that are known.
+    all rows, ``listed`` is a digest of the files that are known.  ``due`` is when a replay with a
+    pace was to be here, in nanoseconds of the clock that the processes of a machine share; 0: it
+    has no pace, or its clock has not begun.
     """
 
     known: int = 0
@@ -71,6 +73,7 @@ class Places(Place):
     period: int = 0
     done: bool = False
     listed: str = START
+    due: int = field(default=0, compare=False)
 
     @property
     def shift(self) -> int:
