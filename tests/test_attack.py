@@ -13,7 +13,7 @@ import pytest
 
 from tests.attack import DAMAGES, Attack, Case
 
-RUNS = 6
+RUNS = 10
 """So many of the accepted cases are run on Spark."""
 
 
