@@ -1,6 +1,6 @@
 -- Q0, pass through: every bid as it is, so that what is measured is reading and writing.
 --
--- The text is the published one.
+-- Asked as published.
 
 CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,
     dateTime TIMESTAMP, extra STRING)

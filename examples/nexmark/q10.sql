@@ -1,6 +1,6 @@
 -- Q10, log to file system: every bid into files, with its day and its minute.
 --
--- The text of the query is the published one. The published sink makes a folder for each day and each minute; here the
+-- The query is as published. The published sink makes a folder for each day and each minute; here the
 -- files of a folder are numbered by batches, and day and minute are columns.
 
 CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,

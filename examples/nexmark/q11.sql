@@ -1,6 +1,6 @@
 -- Q11, user sessions: how many bids does each bidder make without a pause of ten seconds?
 --
--- The text is the published one, with the session as a function in FROM and its gap behind the stream, as newer versions
+-- Asked as published, with the session as a function in FROM and its gap behind the stream, as newer versions
 -- of Flink have it. ISTREAM gives each session once, when it is over.
 
 CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,

@@ -1,6 +1,6 @@
 -- Q16, channel statistics report: how many bids, bidders and auctions are there on each day in each channel?
 --
--- The text is the published one. The answer is a relation: each row has the time from which and until which it holds.
+-- Asked as published. The answer is a relation: each row has the time from which and until which it holds.
 
 CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,
     dateTime TIMESTAMP, extra STRING)

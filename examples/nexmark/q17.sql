@@ -1,6 +1,6 @@
 -- Q17, auction statistics report: how many bids are there on each auction and each day, and how high are they?
 --
--- The text is the published one. The answer is a relation: each row has the time from which and until which it holds.
+-- Asked as published. The answer is a relation: each row has the time from which and until which it holds.
 -- The average is a DOUBLE, in Flink a BIGINT that is cut.
 
 CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,

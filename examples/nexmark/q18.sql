@@ -1,6 +1,6 @@
 -- Q18, find last bid: the newest bid of each bidder on each auction.
 --
--- The text is the published one. The answer is a relation, in which a bid is replaced by the next one.
+-- Asked as published. The answer is a relation, in which a bid is replaced by the next one.
 
 CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,
     dateTime TIMESTAMP, extra STRING)

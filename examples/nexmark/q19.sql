@@ -1,6 +1,6 @@
 -- Q19, auction top-10 price: the ten highest bids of each auction, with their places.
 --
--- The text is the published one. Bids of the same price are put in the order of all their columns.
+-- Asked as published. Bids of the same price are put in the order of all their columns.
 
 CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,
     dateTime TIMESTAMP, extra STRING)

@@ -1,6 +1,6 @@
 -- Q2, selection: the bids on a few auctions: those whose number divides by 123.
 --
--- The text is the published one, with `%` for MOD.
+-- Asked as published, with `%` for MOD.
 
 CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,
     dateTime TIMESTAMP, extra STRING)

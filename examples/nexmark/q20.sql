@@ -1,6 +1,6 @@
 -- Q20, expand bid with auction: every bid on an auction of category 10, with all that is known of the auction.
 --
--- The text is the published one. Neither side has a window, so bids and auctions are remembered for ever.
+-- Asked as published. Neither side has a window, so bids and auctions are remembered for ever.
 
 CREATE STREAM auction (id BIGINT, itemName STRING, description STRING, initialBid BIGINT,
     reserve BIGINT, dateTime TIMESTAMP, expires TIMESTAMP, seller BIGINT, category BIGINT, extra STRING)

@@ -1,6 +1,6 @@
 -- Q3, local item suggestion: who sells things of category 10 in Oregon, Idaho and California?
 --
--- The text is the published one. Neither side has a window, so people and auctions are remembered for ever.
+-- Asked as published. Neither side has a window, so people and auctions are remembered for ever.
 
 CREATE STREAM auction (id BIGINT, itemName STRING, description STRING, initialBid BIGINT,
     reserve BIGINT, dateTime TIMESTAMP, expires TIMESTAMP, seller BIGINT, category BIGINT, extra STRING)

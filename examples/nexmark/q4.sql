@@ -1,7 +1,7 @@
 -- Q4, average price for a category: what do auctions of each category bring, on the average?
 -- An auction brings its highest bid between its opening and its end.
 --
--- The text is the published one. Flink corrects averages that it has given; here each is right at its instant,
+-- Asked as published. Flink corrects averages that it has given; here each is right at its instant,
 -- and the answer is an average with the time from which and until which it holds.
 -- The average of a BIGINT is a DOUBLE, in Flink a BIGINT that is cut.
 

@@ -1,8 +1,8 @@
 -- Q5, hot items: which auctions had the most bids in the last ten seconds? Every two seconds.
 --
--- The text is the published one; what it says twice, the bids of each auction in each window, is a view here, and
--- the counts of one window are compared with the highest of the same window. ISTREAM gives each window once.
--- With `num >= ALL (SELECT ..)` neither the view nor the join would be needed.
+-- Asked as published; what it says twice, the bids of each auction in each window, is a view here, and
+-- the counts of one window are compared with the highest of the same window. RSTREAM gives the answer at the end of
+-- each window. With `num >= ALL (SELECT ..)` the join would not be needed.
 
 CREATE STREAM bid (auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING,
     dateTime TIMESTAMP, extra STRING)
@@ -14,7 +14,7 @@ CREATE VIEW AuctionBids AS
 CREATE SINK q5 USING jsonl OPTIONS (path 'nexmark-answers/q5');
 
 CREATE QUERY q5 INTO q5 AS
-ISTREAM (
+RSTREAM (
   SELECT B.auction, B.num
   FROM AuctionBids B
   JOIN (SELECT MAX(num) AS maxn, starttime, endtime FROM AuctionBids GROUP BY starttime, endtime) M

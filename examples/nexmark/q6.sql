@@ -1,9 +1,9 @@
 -- Q6, average selling price by seller: what did the last auctions of each seller bring, on the average?
 --
 -- Flink cannot run the published text, because an OVER follows a relation that is corrected; here it runs.
--- The winning bid of each auction is its first by price, as in Q9, where the published text has a MAX beside a
--- column without aggregate. As published, the frame holds the auction itself and the ten before it. Bids of one
--- millisecond are put in the order of their auctions, so that the answer is one.
+-- The winning bid of each auction is its first by price, then by time, as in Q9. As published, the frame holds the
+-- auction itself and the ten before it. Bids of one millisecond are put in the order of their auctions, so that the
+-- answer is one.
 
 CREATE STREAM auction (id BIGINT, itemName STRING, description STRING, initialBid BIGINT,
     reserve BIGINT, dateTime TIMESTAMP, expires TIMESTAMP, seller BIGINT, category BIGINT, extra STRING)

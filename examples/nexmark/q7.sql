@@ -1,6 +1,6 @@
 -- Q7, highest bid: the highest bid of every ten seconds.
 --
--- The text is the published one, but for a window on the bids, which says for how long a bid can still be asked for,
+-- Asked as published, but for a window on the bids, which says for how long a bid can still be asked for,
 -- and ISTREAM, which gives each bid once. Like the published text, it also gives a bid that comes exactly at
 -- the end of the ten seconds and is as high as their highest.
 

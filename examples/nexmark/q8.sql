@@ -1,6 +1,6 @@
 -- Q8, monitor new users: who opened an account and an auction within the same ten seconds?
 --
--- The text is the published one. ISTREAM gives the people of each window once, at its end.
+-- Asked as published. ISTREAM gives the people of each window once, at its end.
 
 CREATE STREAM person (id BIGINT, name STRING, emailAddress STRING, creditCard STRING,
     city STRING, state STRING, dateTime TIMESTAMP, extra STRING)

@@ -1,6 +1,6 @@
 -- Q9, winning bids: the bid that wins each auction so far: the highest one in time, of equal ones the first.
 --
--- The text is the published one. Of two bids of one millisecond with the same price the one whose columns come first
+-- Asked as published. Of two bids of one millisecond with the same price the one whose columns come first
 -- wins; Flink takes the one that it sees first.
 
 CREATE STREAM auction (id BIGINT, itemName STRING, description STRING, initialBid BIGINT,
