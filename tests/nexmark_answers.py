@@ -145,16 +145,16 @@ def q3(market: Market) -> list[Row]:
         (p["name"], p["city"], p["state"], a["id"])
         for a in market.auction
         for p in market.person
-        if a["seller"] == p["id"] and a["category"] == 10 and p["state"] in ("OR", "ID", "CA")
+        if a["category"] == 10 and a["seller"] == p["id"] and p["state"] in ("OR", "ID", "CA")
     ]
 
 
 def q13(market: Market) -> list[Row]:
+    side = _grouped(market.side_input, lambda s: s["key"])
     return [
         (b["auction"], b["bidder"], b["price"], b["dateTime"], s["value"])
         for b in market.bid
-        for s in market.side_input
-        if b["auction"] % 10_000 == s["key"]
+        for s in side.get(b["auction"] % 10_000, ())
     ]
 
 

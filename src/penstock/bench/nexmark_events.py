@@ -309,7 +309,7 @@ def _channels(seed: int) -> tuple[pa.Array, pa.Array]:
     chance = np.random.default_rng([seed, PART])
     size = len(HOT_CHANNELS) + CHANNELS
     names = [*HOT_CHANNELS, *(f"channel-{number}" for number in range(CHANNELS))]
-    directories = [_texts(_lengths(chance, size, 5), chance, " _") for _ in range(3)]
+    directories = [_texts(_lengths(chance, size, 5), chance, "_") for _ in range(3)]
     numbers = chance.permutation(1 << 20)[:size]
     told = (chance.integers(0, 10, size) > 0) & (np.arange(size) >= len(HOT_CHANNELS))
     ends = pa.array(
@@ -346,13 +346,13 @@ def _lengths(chance: np.random.Generator, size: int, most: int) -> Numbers:
     return 3 + chance.integers(0, most - 3, size)
 
 
-def _texts(lengths: Numbers, chance: np.random.Generator, gaps: str = "  ") -> pa.Array:
+def _texts(lengths: Numbers, chance: np.random.Generator, gap: str = " ") -> pa.Array:
     """Return texts of small letters with a gap for every thirteenth; none at the ends."""
     letters = chance.integers(97, 123, int(lengths.sum()), dtype=np.uint8)
-    letters[chance.integers(0, 13, len(letters)) == 0] = ord(gaps[-1])
+    letters[chance.integers(0, 13, len(letters)) == 0] = ord(gap)
     ends = np.cumsum(lengths)
     for edge in (ends - lengths, ends - 1):
-        letters[edge] = np.where(letters[edge] == ord(gaps[-1]), ord("a"), letters[edge])
+        letters[edge] = np.where(letters[edge] == ord(gap), ord("a"), letters[edge])
     return _strings(lengths, letters)
 
 
