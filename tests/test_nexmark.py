@@ -102,7 +102,8 @@ def test_from_files_on_spark(name: str, spark: Any, folder: Path, tmp_path: Path
         assert session.await_end(timeout=200)
         found = with_times(session.query(name).rows())
     if name in STREAMS:
-        assert Counter((*values, time) for values, time, _ in found) == Counter(STREAMS[name](given))
+        expected = Counter(STREAMS[name](given))
+        assert Counter((*values, time) for values, time, _ in found) == expected
     else:
         assert Counter(values for values, _, _ in found) == Counter(RELATIONS[name](given))
 

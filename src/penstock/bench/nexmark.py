@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,8 @@ def measure(
     report = Report(request)
     few = replace(request.events, count=min(request.warm_up, request.events.count))
     for events in (few, request.events):
-        text = f"making {events.count:,} events"
-        prepared(request.folder(events), events, progress=lambda share, t=text: progress(t, share))
+        made = partial(progress, f"making {events.count:,} events")
+        prepared(request.folder(events), events, progress=made)
     config = Settings(request.settings)
     spark = own_session(f"local[{request.cores}]", config)
     with ExitStack() as stack:
