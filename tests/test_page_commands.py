@@ -66,6 +66,7 @@ ELSEWHERE = {
 
 SHOWN = {
     "run": (r"half_hour +ended", r"warm +ended +291", r"│ ATHENS +│ 9\.71667 │"),
+    "run examples/own_functions": (r"mildest +ended", r"trend +ended"),
     "run examples/cities": (r"average_of_every_city +ended +566", r"│ THESSALONIKI │ +7\.05 │"),
     "check": (r"script\.sql: 1 stream, 1 sink, 2 views, 4 queries; all can be planned",),
     "explain": (r"query half_hour\nlogical plan", r"optimized plan", r"physical plan"),
