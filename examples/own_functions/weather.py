@@ -57,4 +57,4 @@ class Decayed:
     def _left(self, then, now):
         """Return what is left at one time of a weight at another; where there was none, nothing."""
         there = np.isfinite(then)
-        return np.where(there, 0.5 ** (np.where(there, now - then, 0.0) / HALF_LIFE), 0.0)
+        return np.where(there, 0.5 ** ((now - np.where(there, then, now)) / HALF_LIFE), 0.0)

@@ -15,6 +15,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -137,11 +139,18 @@ _declared: dict[str, str] = {}
 def declare(place: str) -> Any:
     """Import what a script names, check that it is there, and allow its use in this process."""
     made = _imported(place)
-    top = sys.modules[place.partition(":")[0].partition(".")[0]]
-    file = getattr(top, "__file__", None) or ""
-    folder = next((p for p in sys.path if p and file.startswith(p.rstrip("/") + "/")), "")
-    _declared[place] = folder
+    _declared[place] = _folder_of(sys.modules[place.partition(":")[0].partition(".")[0]])
     return made
+
+
+def _folder_of(module: ModuleType) -> str:
+    """Return the folder in which a module or package lies; nothing for those that lie nowhere."""
+    file = getattr(module, "__file__", None)
+    if file is not None:
+        path = Path(file).resolve()
+        return str(path.parent.parent if path.stem == "__init__" else path.parent)
+    places = list(getattr(module, "__path__", ()))
+    return str(Path(places[0]).parent) if places else ""
 
 
 def declared_places() -> dict[str, str]:
