@@ -403,12 +403,12 @@ def test_workers_import_and_readers_do_not(
         session.push("s", rows)
         session.finish("s")
         assert session.await_end(timeout=100)
-        found = session.query("SELECT k, f(CAST(x AS BIGINT)) AS a FROM kept AS OF 3")
+        found = session.query("SELECT k, f(CAST(x AS BIGINT)) AS a FROM kept")
         assert rows_of(found) == [("a", 100), ("b", 81)]
     monkeypatch.setattr(own, "_declared", {})
     view = ps.open_checkpoint(tmp_path)
-    assert rows_of(view.query("SELECT k, x FROM kept AS OF 3")) == [("a", 10.0), ("b", 9.0)]
-    question = "SELECT f(CAST(x AS BIGINT)) AS a FROM kept AS OF 3 WHERE k = 'b'"
+    assert rows_of(view.query("SELECT k, x FROM kept")) == [("a", 10.0), ("b", 9.0)]
+    question = "SELECT f(CAST(x AS BIGINT)) AS a FROM kept WHERE k = 'b'"
     with pytest.raises(StateError, match=r"nobody has declared tests\.own_plant:squared"):
         view.query(question)
     told = ps.open_checkpoint(tmp_path, functions=["tests.own_plant:squared"])
