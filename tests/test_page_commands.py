@@ -53,6 +53,7 @@ LONG = {
     "python -m benchmarks eddies": "minutes",
     "python -m benchmarks.shared_joins": "minutes; `test_benchmarks` runs it with fewer rows",
     "python -m benchmarks.policies": "a minute",
+    "python -m benchmarks.functions": "a minute; `test_own_functions` calls such functions",
     "python -m benchmarks.alarms": "half an hour; `test_lane_life` and others have alarms",
     "python -m benchmarks.service": "a minute; `test_schedule` runs the policies",
 }

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from penstock.expr.own_aggregates import OwnAggregate, States
 from penstock.kernels.counts import canonical
+from penstock.kernels.order import sort_indices
 from penstock.kernels.steps import ranges
-from penstock.kernels.sweep import ranks
 from penstock.kernels.work import Work
 from penstock.model import I64, Mask, to_mask
 from penstock.runs.listed import Listed, netted
@@ -85,7 +85,7 @@ def recomputed(
     counts[len(rows) - len(old) :] = copies
     first = np.concatenate((event[groups + stay], first_of_death, steps.begin[owner]))
     last = np.concatenate((steps.finish[birth_code], last_of_death, steps.finish[owner]))
-    order = np.argsort(ranks(rows, False), kind="stable")
+    order = sort_indices(rows.flatten())
     spread = _Spread(rows.take(pa.array(order)), counts[order], first[order], last[order])
     found = list(_within(own, spread, 0, len(steps), count))
     return pa.concat_arrays(found)
