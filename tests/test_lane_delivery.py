@@ -272,7 +272,7 @@ def test_a_process_that_is_killed_delivers_each_turn_once(
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
     life = Life(tmp_path, "jsonl").start()
     full = failing("lane-deliver-before=nospace")
-    with full, pytest.raises(StateError, match="disk of the sink of q~lane is full"):
+    with full, pytest.raises(StateError, match="disk of the sink of q is full"):
         life.answer(1)
     life.stop().start()
     assert life.values() == [1]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from penstock.errors import StateError
 from penstock.lane.journal import Journal, Mark, Rows, Turn
 from penstock.runs import failpoints
+from penstock.runs.checkpoint import Checkpoint
 from penstock.runs.deliveries import Delivered
 from tests.lanes import (
     RUN,
@@ -494,3 +495,53 @@ def test_one_thread_appends_while_another_reads_and_prunes(tmp_path: Path) -> No
     again = opened(tmp_path, journal.settle(300))
     assert contents(again) == contents(journal)
     assert again.last == 300
+
+
+# Two processes on one checkpoint, because its lock was deleted
+
+
+def test_who_has_lost_the_checkpoint_writes_no_turn(tmp_path: Path) -> None:
+    first, second = Checkpoint(tmp_path), Checkpoint(tmp_path)
+    first.lock()
+    journal = opened(tmp_path, still_ours=first.check_ours)
+    journal.append(turn(1))
+    (tmp_path / "lock").unlink()
+    second.lock()
+    later = opened(tmp_path, still_ours=second.check_ours)
+    with pytest.raises(StateError, match="was taken by another one"):
+        journal.append(turn(2))
+    later.append(turn(2))
+    assert [each.number for each in opened(tmp_path).turns()] == [1, 2]
+
+
+def test_a_turn_that_was_written_while_the_checkpoint_was_lost_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    asked: list[int] = []
+
+    def lost_when_written() -> None:
+        asked.append(len(asked))
+        if len(asked) == 4:
+            raise StateError("was taken by another one")
+
+    journal = opened(tmp_path, still_ours=lost_when_written)
+    journal.append(turn(1))
+    with pytest.raises(StateError, match="was taken by another one"):
+        journal.append(turn(2))
+    assert [each.number for each in opened(tmp_path).turns()] == [1]
+    with pytest.raises(StateError, match="must be opened again"):
+        journal.append(turn(3))
+
+
+def test_a_journal_that_somebody_else_has_begun(tmp_path: Path) -> None:
+    journal, other = opened(tmp_path), opened(tmp_path)
+    other.append(turn(1))
+    with pytest.raises(StateError, match="must be written by one process alone"):
+        journal.append(turn(1))
+
+
+def test_a_pipe_in_place_of_a_journal_file(tmp_path: Path) -> None:
+    (tmp_path / "lane").mkdir()
+    os.mkfifo(tmp_path / "lane" / "0000000001.log")
+    with pytest.raises(StateError, match="is no file"):
+        opened(tmp_path)

@@ -22,7 +22,7 @@ import os
 import re
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,12 +87,19 @@ class Journal:
 
     Of the turns the rows are in memory; results are read when they are asked for.  Turns may be
     appended by one thread while others read, rotate and prune.
+
+    ``still_ours`` fails when another process has taken the checkpoint.  It is asked before a turn
+    is written, and again when it is on disk: if it is ours then, whoever takes it later finds the
+    turn.  Otherwise the turn is taken back, and nobody gets it.
     """
 
-    def __init__(self, folder: Path, after: Mark, fsync: bool) -> None:
+    def __init__(
+        self, folder: Path, after: Mark, fsync: bool, still_ours: Callable[[], None]
+    ) -> None:
         self._checkpoint = folder
         self._folder = folder / FOLDER
         self._fsync = fsync
+        self._still_ours = still_ours
         self._lock = threading.RLock()
         self._segments: list[_Segment] = []
         self._turns: deque[Turn] = deque()
@@ -116,12 +123,13 @@ class Journal:
         batch: int,
         told: Mapping[str, Delivered] | None = None,
         fsync: bool = True,
+        still_ours: Callable[[], None] = lambda: None,
     ) -> Journal:
         """Open the journal of a checkpoint, which must go on from what its newest manifest says.
 
         ``batch`` is the batch of that manifest, ``told`` what it says of the lane's outlets.
         """
-        journal = Journal(Path(folder), after, fsync)
+        journal = Journal(Path(folder), after, fsync, still_ours)
         chain: str | None = None
         firsts = journal._firsts()
         for first in firsts:
@@ -259,6 +267,7 @@ class Journal:
         with self._lock:
             numbered = replace(turn, number=self.last + 1)
             record = encode(numbered, self.chain, self._told)
+            self._still_ours()
             with room_for(f"checkpoint {self._checkpoint}"):
                 passing("lane-journal-before")
                 segment = self._writable()
@@ -292,7 +301,10 @@ class Journal:
         is_new = not self._folder.is_dir()
         make_folder(self._folder)
         path = self._path(self.last + 1)
-        self._handle = private(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            self._handle = private(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            raise self._not_alone(path) from None
         if self._fsync:
             sync_folder(self._folder)
             if is_new:
@@ -312,6 +324,7 @@ class Journal:
             write_at(handle, data[half:], segment.end + half)
             if self._fsync:
                 os.fdatasync(handle)
+            self._still_ours()
         except BaseException:
             self._broken = True
             with contextlib.suppress(OSError):
@@ -325,9 +338,12 @@ class Journal:
             found = os.stat(segment.path)
             if os.path.samestat(found, os.fstat(handle)) and found.st_size == segment.end:
                 return
+        raise self._not_alone(segment.path)
+
+    def _not_alone(self, path: Path) -> StateError:
         self._broken = True
-        raise StateError(
-            f"the journal file {segment.path} must be written by one process alone, but another "
+        return StateError(
+            f"the journal file {path} must be written by one process alone, but another "
             f"one has changed it; stop one of them, and run the same command again"
         )
 
@@ -347,6 +363,8 @@ class Journal:
         They must all be in committed batches, and every sink must have got them.
         """
         with self._lock:
+            if self._has_next() and self._segments[0].last <= through:
+                self._still_ours()
             while self._has_next() and self._segments[0].last <= through:
                 segment = self._segments.pop(0)
                 segment.path.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ a file that ends inside a record was cut short there, and no damage can make it 
 from __future__ import annotations
 
 import json
+import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -199,6 +200,8 @@ def read_records(path: Path, before: str | None, is_last: bool) -> Content:
     counts.  Only the last file may end in a record that was cut short, which does not count.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise damaged(path, 0, "is no file; take it away, or bring it back from a copy")
         data = path.read_bytes()
     except OSError as error:
         raise damaged(path, 0, f"cannot be read: {error.strerror}") from error

@@ -76,6 +76,10 @@ class Checkpoint:
         """Take the checkpoint for this process, or say who has it."""
         self._fence.take()
 
+    def check_ours(self) -> None:
+        """Check that no other process has taken the checkpoint since we locked it."""
+        self._fence.check()
+
     def unlock(self) -> None:
         """Give the checkpoint back."""
         self._fence.release()

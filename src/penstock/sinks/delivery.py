@@ -322,12 +322,13 @@ def _led_to(told: Delivered, found: Mapping[int, Delivered]) -> dict[int, Delive
 @contextmanager
 def usable(outlet: str) -> Iterator[None]:
     """Turn what files do not allow into a sentence."""
+    query = outlet.partition("~")[0]
     try:
-        with room_for(f"the sink of {outlet}"):
+        with room_for(f"the sink of {query}"):
             yield
     except OSError as error:
         raise StateError(
-            f"the sink of {outlet} must be one that can be written, but: {error}; nothing is lost: "
+            f"the sink of {query} must be one that can be written, but: {error}; nothing is lost: "
             f"correct it and run the same command again"
         ) from None
 

@@ -120,7 +120,9 @@ class Pipeline:
         newest = self.manifest
         told = {n: d for n, d in book_of(newest).items() if is_lane(n)}
         mark = Mark.of(newest.lane, self.checkpoint.run)
-        journal = Journal.open(self.folder, mark, newest.batch, told, self.config.fsync)
+        journal = Journal.open(
+            self.folder, mark, newest.batch, told, self.config.fsync, self.checkpoint.check_ours
+        )
         return Lane(
             self.folder, self.config, journal, self.delivery.deliver_turn, self._fail, self.spool
         )
