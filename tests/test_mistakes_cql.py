@@ -357,7 +357,7 @@ QUERIES = [
     ),
     (
         "SELECT k FROM a WHERE EXISTS (SELECT k FROM b WHERE b.k = a.k UNION SELECT k FROM b)",
-        "a column of the query around can be named only in the WHERE of a sub-query that is no part",
+        "a column of the query around can be named only in the WHERE of a sub-query that is no",
         "a.k",
     ),
     (

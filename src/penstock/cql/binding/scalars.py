@@ -330,10 +330,9 @@ class ScalarBinder:
 
     def _asking(self, node: Scalar) -> SubQueries:
         """Return what knows the sub-queries of this place."""
-        if self.asks is None or self._inside is not None:
-            place = f"the argument of {self._inside}" if self._inside else self.place
+        if self.asks is None:
             self.source.refuse(
-                f"a sub-query cannot stand in {place}; {_OF_ROW if self.of_row else _IN_FROM}",
+                f"a sub-query cannot stand in {self.place}; {_OF_ROW if self.of_row else _IN_FROM}",
                 span_of(node),
             )
         return self.asks
