@@ -506,7 +506,6 @@ SUPPORT = [
     (ASOF + "ON a.t >= b.u AND b.y > 3", "into a sub-query on the right side", "b.y > 3"),
     (ASOF + "ON a.t >= b.u AND a.x > 3", "put one that does not into WHERE", "a.x > 3"),
     ("SELECT a.k FROM a ASOF FULL JOIN b ON a.t >= b.u", "there is no ASOF FULL JOIN", "FULL"),
-    ("SELECT k FROM a WHERE n = (SELECT 1 FROM b)", "put it in FROM and join", "(SELECT"),
     (
         "SELECT k FROM a ORDER BY k FETCH FIRST 3 ROWS ONLY",
         "write LIMIT 3 in place of FETCH",

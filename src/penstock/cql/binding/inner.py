@@ -371,10 +371,9 @@ def single(node: Node, given: frozenset[int] = frozenset()) -> bool:
         case TopK(below, limit=limit):
             return limit <= 1 or single(below, given)
         case GroupTop(below, partition, limit=limit, by=number):
-            named = {p.index if isinstance(p, Column) else -1 for p in partition}
-            return (limit <= 1 and number == "row_number" and named <= given) or single(
-                below, given
-            )
+            numbered = {p.index if isinstance(p, Column) else -1 for p in partition}
+            first = limit <= 1 and number == "row_number" and numbered <= given
+            return first or single(below, given)
         case Window(spec=spec):
             return spec.rows == 1 and spec.hop is None and frozenset(spec.partition_by) <= given
         case TableScan(rows=rows):

@@ -212,6 +212,13 @@ class ScalarBinder:
         left, right = node.this, node.expression
         if isinstance(right, exp.Any | exp.All):
             return self._asking(node).compared(name, self.bind(left), node)
+        if isinstance(right, exp.Anonymous) and _lists_values(right):
+            word = str(right.this).upper()
+            self.source.fail(
+                f"{word} behind a comparison must be followed by (SELECT ..); write x IN (1, 2, 3) "
+                f"to be one of some values",
+                span_of(right),
+            )
         for side in (left, right):
             if isinstance(side, exp.Interval):
                 return self._shift(name, node)
@@ -517,6 +524,11 @@ class ScalarBinder:
             there = resolve_call("is_not_null", args[:1])
             where = there if where is None else resolve_call("and", [where, there])
         return [args[0], self.aggregates.time], where
+
+
+def _lists_values(call: exp.Anonymous) -> bool:
+    """Whether it is ``ANY (1, 2, 3)``: an aggregate has one argument."""
+    return str(call.this).upper() in ("ANY", "SOME", "ALL") and len(call.expressions) > 1
 
 
 def _known(condition: Scalar) -> None:

@@ -420,7 +420,8 @@ class SelectBinder:
         """Return the rows that fulfil conditions that compute with sub-queries."""
         if not conditions:
             return plan
-        placing, inside = Placing(plan), []
+        placing = Placing(plan)
+        inside: list[Expr] = []
         before = len(self.conditions)
         for node in conditions:
             binder = ScalarBinder(self.source, self._opened(scope), "WHERE")

@@ -329,8 +329,11 @@ def partners(inner: Inner, condition: Condition) -> Inner | None:
         return inner
     if inner.whole:
         assert inner.grouping is not None
+        nullable = all(isinstance(value, Column) for value in inner.values)
         counts = any(call.name.startswith("count") for call in inner.grouping.calls)
-        if inner.conditions or condition.negated or not condition.values or counts:
+        if inner.conditions or condition.negated or not condition.values:
+            return None
+        if counts or not nullable:  # it may have a value of no rows
             return None
     linked, args = link(inner)
     if linked.rest:

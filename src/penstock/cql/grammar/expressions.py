@@ -240,6 +240,8 @@ class ExpressionParser(Steps):
             text = self._curr.text
             named = self._is_plain_word() and text.upper() not in _CLAUSE_WORDS
             hint = f'; write "{text}" to use that word as a name' if named else ""
+            if self.is_word("SELECT", "WITH"):
+                hint = "; a sub-query stands in parentheses, (SELECT ..)"
             self.fail(f"an expression must come here, got {self.got()}{hint}")
         parts = [first]
         while self.sign(TokenType.DOT):
