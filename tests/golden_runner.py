@@ -15,10 +15,14 @@ A file holds streams, tables and queries, in this form::
     table d (k STRING, since BIGINT, until BIGINT) valid since until
     'a', 1, null
 
+    CREATE FUNCTION f (x DOUBLE) RETURNS DOUBLE USING 'tests.own_plant:f'
+
     query name [intervals|log|stream]
     SELECT k FROM s [RANGE 5]
     ----
     [10, 15) 'a'
+
+CREATE FUNCTION stands on one line.
 
 The last column of a stream is its time, rows are in arrival order.  Times and dates are written as
 text and printed as numbers.  A block ends at an empty line.  Answers are printed in one canonical
@@ -49,7 +53,7 @@ import pyarrow as pa
 
 from penstock.algebra import Node, is_stream
 from penstock.catalog import Catalog, StreamDef, TableDef
-from penstock.cql import bind_query, bind_scalar
+from penstock.cql import bind, bind_query, bind_scalar, parse_script
 from penstock.expr.types import parse_type
 from penstock.model import INF, MIN_TIME, Field, Schema
 from penstock.reference import (
@@ -132,6 +136,10 @@ def read(path: Path) -> Golden:
     while at < len(golden.lines):
         line = golden.lines[at]
         if not line.strip() or line.startswith("#"):
+            at += 1
+        elif line.startswith("CREATE FUNCTION"):
+            statement = bind(parse_script(line)[0], golden.catalog)
+            golden.catalog.add(statement.definition)
             at += 1
         elif match := _HEADER.fullmatch(line.strip()):
             at = _read_rows(golden, match, at + 1)

@@ -53,6 +53,7 @@ LONG = {
     "python -m benchmarks eddies": "minutes",
     "python -m benchmarks.shared_joins": "minutes; `test_benchmarks` runs it with fewer rows",
     "python -m benchmarks.policies": "a minute",
+    "python -m benchmarks.functions": "a minute; `test_own_functions` calls such functions",
     "python -m benchmarks.alarms": "half an hour; `test_lane_life` and others have alarms",
     "python -m benchmarks.service": "a minute; `test_schedule` runs the policies",
 }
@@ -66,6 +67,7 @@ ELSEWHERE = {
 
 SHOWN = {
     "run": (r"half_hour +ended", r"warm +ended +291", r"│ ATHENS +│ 9\.71667 │"),
+    "run examples/own_functions": (r"mildest +ended", r"trend +ended"),
     "run examples/cities": (r"average_of_every_city +ended +566", r"│ THESSALONIKI │ +7\.05 │"),
     "check": (r"script\.sql: 1 stream, 1 sink, 2 views, 4 queries; all can be planned",),
     "explain": (r"query half_hour\nlogical plan", r"optimized plan", r"physical plan"),

@@ -3,7 +3,7 @@
 from penstock.errors import PenstockError
 
 __version__ = "0.1.0"
-__all__ = ["PenstockError", "QueryHandle", "Session", "Snapshot", "open_checkpoint"]
+__all__ = ["PenstockError", "QueryHandle", "Session", "Snapshot", "function", "open_checkpoint"]
 
 
 def __getattr__(name: str) -> object:
@@ -12,6 +12,10 @@ def __getattr__(name: str) -> object:
         from penstock import session
 
         return getattr(session, name)
+    if name == "function":
+        from penstock.expr import own
+
+        return own.function
     if name in ("Snapshot", "open_checkpoint"):
         from penstock.asking import checkpoints
 

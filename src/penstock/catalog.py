@@ -15,6 +15,7 @@ from urllib.parse import quote
 from penstock.algebra import Node, Scan, TableScan, Window, walk
 from penstock.errors import ConfigError, QueryError, suggest
 from penstock.expr.nodes import Expr
+from penstock.expr.own import FunctionDef
 from penstock.extensions import extension
 from penstock.masking import hide, hide_options
 from penstock.model import TIMESTAMP, Field, Schema
@@ -154,7 +155,7 @@ class QueryDef:
 
 
 Opened = TypeVar("Opened", StreamDef, TableDef, SinkDef)
-Definition = StreamDef | TableDef | SinkDef | ViewDef | QueryDef
+Definition = StreamDef | TableDef | SinkDef | ViewDef | QueryDef | FunctionDef
 
 _KINDS: dict[type, str] = {
     StreamDef: "stream",
@@ -162,12 +163,13 @@ _KINDS: dict[type, str] = {
     SinkDef: "sink",
     ViewDef: "view",
     QueryDef: "query",
+    FunctionDef: "function",
 }
 
 
 @dataclass
 class Catalog:
-    """All definitions. Streams, tables and views share one name space; sinks and queries have own.
+    """All definitions. Streams, tables and views share one name space; the others have their own.
 
     ``remembered`` are the queries that a checkpoint runs, declared here or not, in lower case.
     """
@@ -178,6 +180,7 @@ class Catalog:
     sinks: dict[str, SinkDef] = field(default_factory=dict)
     queries: dict[str, QueryDef] = field(default_factory=dict)
     remembered: frozenset[str] = frozenset()
+    functions: dict[str, FunctionDef] = field(default_factory=dict)
 
     def copy(self) -> Catalog:
         """Return a catalog with the same definitions, to which others can be added."""
@@ -188,10 +191,11 @@ class Catalog:
             dict(self.sinks),
             dict(self.queries),
             self.remembered,
+            dict(self.functions),
         )
 
     def of_kind(self, kind: str) -> dict[str, Any]:
-        """Return the dictionary of 'stream', 'table', 'view', 'sink' or 'query'."""
+        """Return the dictionary of 'stream', 'table', 'view', 'sink', 'query' or 'function'."""
         found: dict[str, Any] = getattr(self, "queries" if kind == "query" else f"{kind}s")
         return found
 

@@ -8,6 +8,7 @@ way, so that a question shares no lock with the batch that is under way.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from penstock.cql.binding.once import bind_question, parse_question
 from penstock.cql.grammar.syntax import Parsed
 from penstock.cql.render import in_timestamps, time_text
 from penstock.errors import StateError
+from penstock.expr.own import allow
 from penstock.model import INF, MIN_TIME
 from penstock.runs.files import make_folder
 from penstock.runs.manifest import Manifest, digest_of
@@ -141,8 +143,15 @@ class CheckpointView:
         )
 
 
-def open_checkpoint(folder: str | os.PathLike[str]) -> CheckpointView:
-    """Open the checkpoint of a session, here or in another process, for one-time queries."""
+def open_checkpoint(
+    folder: str | os.PathLike[str], functions: Iterable[str] = ()
+) -> CheckpointView:
+    """Open the checkpoint of a session, here or in another process, for one-time queries.
+
+    ``functions`` are the places of functions of your own, such as 'module:name', that may be
+    imported when a question calls them: a checkpoint by itself imports nothing.
+    """
+    allow(functions)
     return CheckpointView(folder)
 
 

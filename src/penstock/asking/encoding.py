@@ -20,6 +20,7 @@ from penstock.catalog import Catalog, StreamDef, TableDef, ViewDef
 from penstock.errors import StateError
 from penstock.expr import nodes as expr
 from penstock.expr.frames import Extent, Frame, OverCall, RankCall
+from penstock.expr.own import FunctionDef
 from penstock.expr.types import NULL, TYPES
 from penstock.masking import shown_option
 from penstock.model import Field, Schema
@@ -51,6 +52,7 @@ _CLASSES: dict[str, Any] = {
         StreamDef,
         TableDef,
         ViewDef,
+        FunctionDef,
     )
 }
 _TYPES = {str(kind): kind for kind in (*TYPES, NULL)}
@@ -133,6 +135,7 @@ class Declared:
             "streams": _encoded(list(self.catalog.streams.values())),
             "tables": _encoded(list(self.catalog.tables.values())),
             "views": _encoded(list(self.catalog.views.values())),
+            "functions": _encoded(replace(f, sql="") for f in self.catalog.functions.values()),
             "queries": _encoded((name, *found) for name, found in self.queries.items()),
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
@@ -142,8 +145,8 @@ def declared_in(data: bytes) -> Declared:
     """The inverse of `Declared.to_bytes`."""
     content = json.loads(data)
     catalog = Catalog()
-    for kind in ("streams", "tables", "views"):
-        for encoded in content[kind]:
+    for kind in ("streams", "tables", "views", "functions"):
+        for encoded in content.get(kind, ()):  # older checkpoints have no functions
             definition = decode(encoded)
             getattr(catalog, kind)[definition.name.lower()] = definition
     ranked = {s.name for s in catalog.streams.values() if s.priority is not None}

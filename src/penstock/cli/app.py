@@ -257,10 +257,14 @@ def query(
         typer.Option("--checkpoint", help="The checkpoint of a session, running or not."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON lines.")] = False,
+    function: Annotated[
+        list[str] | None,
+        typer.Option(help="A function of your own, 'module:name', that may be imported."),
+    ] = None,
 ) -> None:
     """Ask the kept state of a checkpoint once; whoever runs on it is not disturbed."""
     with _errors():
-        view = open_checkpoint(_existing(checkpoint))
+        view = open_checkpoint(_existing(checkpoint), function or ())
         if text is None:
             show(view.relations(), out)
             return
@@ -562,6 +566,9 @@ def _read(script: Path) -> str:
             f"the script must be text, but character {text.index(chr(0)) + 1} of {script} is NUL; "
             f"is it a script?"
         )
+    folder = str(script.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # where modules of functions are looked for as well
     return text
 
 

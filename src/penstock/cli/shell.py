@@ -243,7 +243,7 @@ class Shell:
         catalog = self.session.catalog
         names = [
             definition.name
-            for kind in ("stream", "table", "view", "sink", "query")
+            for kind in ("stream", "table", "view", "sink", "query", "function")
             for definition in catalog.of_kind(kind).values()
         ]
         columns = [c for d in catalog.streams.values() for c in d.schema.names]

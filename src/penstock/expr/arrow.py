@@ -22,6 +22,8 @@ from penstock.errors import DataError, InternalError
 from penstock.expr.casts import cast_array, never_fails
 from penstock.expr.functions import FUNCTIONS
 from penstock.expr.nodes import Call, Case, Cast, Column, Expr, Literal, children, columns_of
+from penstock.expr.own import is_own
+from penstock.expr.own_calls import call_own
 from penstock.expr.text_sizes import repeated
 from penstock.expr.types import is_floating, type_name
 from penstock.model import I64, Mask, to_mask
@@ -64,7 +66,8 @@ def cannot_fail(expr: Expr) -> bool:
     """Whether the expression has a value for every row, whatever the data."""
     own = True
     if isinstance(expr, Call):
-        own = FUNCTIONS[expr.name].total or _is_floating_arithmetic(expr)
+        known = FUNCTIONS.get(expr.name)
+        own = known is not None and (known.total or _is_floating_arithmetic(expr))
     elif isinstance(expr, Cast):
         own = never_fails(expr.arg.type, expr.type)
     return own and all(cannot_fail(child) for child in children(expr))
@@ -117,6 +120,8 @@ def _call(expr: Call, frame: _Frame) -> Value:
     lazy = _LAZY.get(expr.name)
     if lazy is not None and not all(cannot_fail(arg) for arg in expr.args[1:]):
         return lazy(expr, frame)
+    if is_own(expr.name):
+        return _own_call(expr, frame)
     function = FUNCTIONS.get(expr.name)
     if function is None:
         raise InternalError(f"the function '{expr.name}' is not in the table")
@@ -136,6 +141,16 @@ def _call(expr: Call, frame: _Frame) -> Value:
             f"{function.usage} must have a {type_name(expr.type)} value on every row, got: {error}"
             f"; {function.advice or 'use CASE to leave such rows out'}"
         ) from None
+    return result[0] if constant else result
+
+
+def _own_call(expr: Call, frame: _Frame) -> Value:
+    """A function of the user's own; of constants it is computed once."""
+    args = [_value(arg, frame) for arg in expr.args]
+    constant = not any(isinstance(arg, pa.Array) for arg in args)
+    rows = 1 if constant else frame.rows
+    arrays = [repeated(arg, rows) if isinstance(arg, pa.Scalar) else arg for arg in args]
+    result = call_own(expr.name, expr.type, arrays)
     return result[0] if constant else result
 
 

@@ -8,7 +8,7 @@ evaluators see arguments of exactly the right types and never convert on their o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -97,11 +97,14 @@ def is_function(name: str) -> bool:
     return name.lower() in _NAMES or name.lower() in short_forms.NAMES
 
 
-def unknown_function(name: str) -> str:
-    """Say that there is no such function, and what was meant; operators are no suggestions."""
+def unknown_function(name: str, own: Iterable[str] = ()) -> str:
+    """Say that there is no such function, and what was meant; operators are no suggestions.
+
+    ``own`` are the names of the user's own functions.
+    """
     calls = (f for f in FUNCTIONS.values() if "(" in f.usage.split(" ")[0][1:])
     written = {name for f in calls for name in (f.name, *f.aliases)}
-    known = {*written, *short_forms.NAMES, *aggregates.NAMES} - {"between"}
+    known = {*written, *short_forms.NAMES, *aggregates.NAMES, *own} - {"between"}
     return f"there is no function '{name}'; {meant(name, known)}"
 
 

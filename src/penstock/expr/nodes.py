@@ -41,7 +41,10 @@ class Cast:
 
 @dataclass(frozen=True)
 class Call:
-    """A function or operator of the table, by its canonical lower-case name."""
+    """A function or operator of the table, by its canonical lower-case name.
+
+    One of the user's own has its place in Python as its name (`penstock.expr.own`).
+    """
 
     name: str
     args: tuple[Expr, ...]
@@ -68,7 +71,9 @@ class AggregateCall:
     ``COUNT(*)``; rows in which it is null are skipped.  ``more`` are further arguments: the other
     columns of count_distinct, the second variable of covar_pop, covar_samp and corr, the value that
     min_by and max_by give (their ``arg`` is what it is chosen by), the share of percentile, the
-    delimiter of string_agg.  With ``distinct`` equal arguments count once.
+    delimiter of string_agg.  With ``distinct`` equal arguments count once.  The name may be the
+    place of a class of the user's own (`penstock.expr.own`); ``state`` are then the names and types
+    of what is kept of it.
     """
 
     name: str
@@ -76,6 +81,7 @@ class AggregateCall:
     type: pa.DataType
     more: tuple[Expr, ...] = ()
     distinct: bool = False
+    state: tuple[Column, ...] = ()
 
     @property
     def args(self) -> tuple[Expr, ...]:

@@ -58,7 +58,9 @@ class Measure:
     """One distinct argument, or several that belong together, and what is asked of it.
 
     ``type`` is that of the first one.  ``chosen`` is the type of what the first one chooses, and
-    ``paired`` says that there is a second variable.  ``once``: equal values count once.
+    ``paired`` says that there is a second variable.  ``once``: equal values count once.  ``own`` is
+    the struct of all arguments of an aggregate of the user's own, ``own_state`` that of its state
+    if it is kept.
     ``place`` says at which columns of a live row its parts are, ``held`` the same for a group.
     """
 
@@ -75,6 +77,8 @@ class Measure:
     frequent: bool = False
     shares: list[float] = field(default_factory=list)
     delimiters: list[str] = field(default_factory=list)
+    own: pa.DataType | None = None
+    own_state: pa.DataType | None = None
     place: dict[str, int] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
 
@@ -103,7 +107,7 @@ class Measure:
     @property
     def valued(self) -> bool:
         """Whether live rows keep the value itself."""
-        extreme = self.smallest or self.largest or self.frequent
+        extreme = self.smallest or self.largest or self.frequent or self.own
         return bool(self.sums or self.more_sums or extreme or self.shares or self.delimiters)
 
     @property
@@ -114,7 +118,7 @@ class Measure:
     @property
     def adds_up(self) -> bool:
         """Whether rows can be added up before they reach their group."""
-        return not self.compared and not self.shares
+        return not self.compared and not self.shares and (not self.own or bool(self.own_state))
 
     @property
     def directions(self) -> list[bool]:
@@ -123,6 +127,8 @@ class Measure:
 
     @property
     def stored_type(self) -> pa.DataType:
+        if self.own is not None:
+            return self.own
         if self.chosen is not None:
             return pair_type(self.type, self.chosen)
         return pa.float64() if self.is_float else ordered_type(self.type)
@@ -158,6 +164,7 @@ class Measure:
             *((part, PACKED, True) for part, _ in self.splits),
             ("min", extreme, self.smallest),
             ("max", extreme, self.largest),
+            ("state", self.own_state, self.own_state is not None),
         ]
 
     @property
@@ -167,6 +174,7 @@ class Measure:
             ("count", pa.int64(), True),
             *((part, PACKED, True) for part, _ in self.splits),
             ("distinct", pa.int64(), self.distinct),
+            ("state", self.own_state, self.own_state is not None),
         ]
 
     @property
@@ -252,6 +260,8 @@ def result(
         return _plain(rows, kind)
     count = parts["count"]
     valid = count > 0
+    if measure.own is not None:
+        return column_result(parts["own"])
     some = np.maximum(count, 1)
     match name:
         case "count":
@@ -358,6 +368,19 @@ def _extreme_result(extreme: Extreme, kind: pa.DataType, valid: Mask) -> Result:
         return found if found.type == kind else restored(numbers(found), kind, there)
 
     return Result(extreme.least, valid, make)
+
+
+def column_result(column: pa.Array) -> Result:
+    """Return a column of any type, one value for each step."""
+    plain = canonical(column)
+    if pa.types.is_floating(plain.type):
+        values = numbers(plain).astype(np.float64).view(np.int64)
+    elif pa.types.is_string(plain.type):
+        values = plain.dictionary_encode().indices.fill_null(0).to_numpy().astype(np.int64)
+    else:
+        values = numbers(ordered(plain))
+    valid = to_mask(column.is_valid()) if column.null_count else None
+    return Result(values, valid, lambda at: column.take(pa.array(at)))
 
 
 def _text_result(texts: pa.Array, valid: Mask) -> Result:

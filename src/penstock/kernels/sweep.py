@@ -115,7 +115,7 @@ def pairs(by: pa.Array, values: pa.Array) -> pa.Array:
 def ranks(values: pa.Array, largest: bool) -> I64:
     """Return numbers for `ordered` values without nulls; the smallest number is the best."""
     if pa.types.is_struct(values.type):
-        return dense_ranks(values.flatten(), [largest, False])
+        return dense_ranks(values.flatten(), [largest, *[False] * (values.type.num_fields - 1)])
     if pa.types.is_string(values.type):
         return dense_ranks([values], [largest])
     numbers: I64 = to_numpy(values)

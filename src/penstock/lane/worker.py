@@ -11,11 +11,12 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.expr.own import allow, declared_places
 from penstock.lane.answering import Answerer, Asked, Committed, Remembered
 from penstock.lane.early import EarlyAnswerer, EarlyQuery
 from penstock.lane.early import answered as early_answers
@@ -53,6 +54,7 @@ class Renewal:
     routes: Mapping[int, Route]
     memory: Sequence[Remembered] = ()
     early: Sequence[EarlyQuery] = ()
+    functions: Mapping[str, str] = field(default_factory=declared_places)
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,7 @@ class _Work:
         return {query: _result(batch) for query, batch in answers.items()}
 
     def _renew(self, told: Renewal) -> None:
+        allow(told.functions, one_machine=True)
         answerer = Answerer(told.plan, told.settings)
         storage = SegmentStorage(told.segments, "lane", fsync=False)
         committed = Committed(told.batch, told.states, told.beats, storage, told.routes)

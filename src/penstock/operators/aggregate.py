@@ -33,6 +33,8 @@ from penstock.errors import NotSupportedError
 from penstock.expr.arrow import evaluate
 from penstock.expr.library.aggregates import CANONICAL, PAIRS, PICKED, SHAPES, VARIANCES
 from penstock.expr.nodes import AggregateCall, Cast, Column, Expr, Literal
+from penstock.expr.own import is_own
+from penstock.expr.own_aggregates import OwnAggregate
 from penstock.kernels import exact
 from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import group_codes, integers, key_codes, order_events
@@ -62,6 +64,14 @@ from penstock.runs.extremes import Extremes
 from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.listed import Listed, list_texts
+from penstock.runs.own_groups import (
+    argument_type,
+    arguments,
+    partial_states,
+    recomputed,
+    results_of,
+    running_states,
+)
 from penstock.runs.ranked import Ranked, percentiles
 
 _DOUBLES = (*VARIANCES, *PAIRS, *SHAPES)
@@ -94,9 +104,11 @@ class AggregateOperator(SlicedOperator):
         self._aggregates = spec.aggregates
         self._forms: list[tuple[tuple[Expr, ...], pa.DataType | None, bool, bool]] = []
         self._measures: list[Measure] = []
+        self._own: dict[int, OwnAggregate] = {}
         self._measure_of = [None if a.arg is None else self._require(a) for a in spec.aggregates]
         self._panes = spec.panes and all(m.adds_up for m in self._measures)
         self._extreme = any(m.directions for m in self._measures)
+        self._outliving = self._extreme or any(not own.kept for own in self._own.values())
         self._row_types = self._layout_rows()
         self._group_types = self._layout_groups()
 
@@ -104,6 +116,8 @@ class AggregateOperator(SlicedOperator):
         """Return the number of an argument, and note what an aggregate needs of it."""
         name, args = call.name, call.args
         kind = args[0].type
+        if is_own(name):
+            return self._require_own(call)
         if name not in CANONICAL:
             raise NotSupportedError(f"an aggregate is one of {', '.join(CANONICAL)}, got '{name}'")
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
@@ -115,15 +129,28 @@ class AggregateOperator(SlicedOperator):
             args = tuple(a if pa.types.is_floating(a.type) else Cast(a, pa.float64()) for a in args)
         chosen = args[1].type if name in PICKED else None
         form = (args, chosen, name in PAIRS, call.distinct)
-        if form not in self._forms:
+        known = [None if i in self._own else f for i, f in enumerate(self._forms)]
+        if form not in known:
             self._forms.append(form)
+            known.append(form)
             self._measures.append(Measure(args[0].type, *form[1:]))
-        index = self._forms.index(form)
+        index = known.index(form)
         measure = self._measures[index]
         measure.require(name, _option(call))
         if measure.directions or measure.frequent:
             ordered_type(kind)
         return index
+
+    def _require_own(self, call: AggregateCall) -> int:
+        """Return the number of the arguments of an aggregate of the user's own."""
+        own = OwnAggregate(call)
+        kind = argument_type([arg.type for arg in call.args])
+        self._forms.append((call.args, None, False, False))
+        self._own[len(self._measures)] = own
+        self._measures.append(
+            Measure(kind, own=kind, own_state=own.state_type if own.kept else None)
+        )
+        return len(self._measures) - 1
 
     def _layout_rows(self) -> list[pa.DataType]:
         """Return the columns of a live row; a key's hash is first, whether it is open last."""
@@ -164,6 +191,8 @@ class AggregateOperator(SlicedOperator):
                 self._ranked[i] = Ranked(state, f"ranked.{i}", merging)
             if measure.delimiters:
                 self._listed[i] = Listed(state, f"listed.{i}", merging)
+            if measure.own is not None and measure.own_state is None:
+                self._listed[i] = Listed(state, f"listed.{i}", merging, measure.own)
 
     def save(self) -> None:
         self._groups.save()
@@ -262,7 +291,9 @@ class AggregateOperator(SlicedOperator):
         if self._keys:
             columns += [pa.array(keys.high[code]), pa.array(keys.low[code])]
         for measure, arrays in zip(self._measures, plain, strict=True):
-            if measure.valued:
+            if measure.own is not None:
+                columns.append(arguments(arrays, measure.own))
+            elif measure.valued:
                 columns += measure.store(arrays)
             elif not measure.compared:
                 columns.append(arrays[0].is_valid())
@@ -297,8 +328,13 @@ class AggregateOperator(SlicedOperator):
         if self._keys:
             columns += [pa.array(keys.high[code[head]]), pa.array(keys.low[code[head]])]
         columns.append(pa.array(np.diff(np.append(starts, len(order)))))
-        for measure, arrays in zip(self._measures, plain, strict=True):
-            columns += measure.partial(measure.store(arrays), order, starts)
+        for i, (measure, arrays) in enumerate(zip(self._measures, plain, strict=True)):
+            if measure.own is not None:
+                values = arguments(arrays, measure.own)
+                columns += measure.partial([values], order, starts)
+                columns.append(partial_states(self._own[i], values, order, starts))
+            else:
+                columns += measure.partial(measure.store(arrays), order, starts)
         if self._extreme:
             columns.append(pa.array(batch.holder[head] != 0))
         stored = Batch(tuple(columns), batch.start[head], batch.end[head], batch.holder[head])
@@ -316,7 +352,7 @@ class AggregateOperator(SlicedOperator):
             change *= work.in_order(*(integers(c) for c in work.column(place)))
         rows = work.running(change, old_rows)
         lasting = np.ones(len(work.births), bool)
-        if self._extreme:
+        if self._outliving:
             lasting = np.minimum(work.births.end, told.lookup(work.births.holder)) >= work.until
         parts = [self._parts(i, work, lasting, old_rows, rows) for i in range(len(self._measures))]
         results = []
@@ -373,9 +409,12 @@ class AggregateOperator(SlicedOperator):
         """Write the groups as they are after the last step of each."""
         at = work.steps.finish - 1
         columns = [*key_values, pa.array(holder), pa.array(rows[at])]
-        for measure, part in zip(self._measures, parts, strict=True):
+        for index, (measure, part) in enumerate(zip(self._measures, parts, strict=True)):
             for name in measure.held:
-                if name not in ("count", "distinct"):
+                if name == "state":
+                    own, states = self._own[index], part[name]
+                    columns.append(own.packed({n: a[at] for n, a in states.items()}))
+                elif name not in ("count", "distinct"):
                     digits = exact.normalise({b: d[at] for b, d in part[name].items()})
                     columns.append(exact.pack(digits, len(at)))
                 else:
@@ -430,7 +469,21 @@ class AggregateOperator(SlicedOperator):
             parts |= {f"percentile {p}": v for p, v in zip(measure.shares, found, strict=True)}
         for largest in measure.directions:
             parts[_direction(largest)] = self._sweep(index, largest, work, lasting)
+        if measure.own is not None:
+            parts |= self._own_parts(index, work, lasting, parts["count"])
         return parts
+
+    def _own_parts(self, index: int, work: Work, lasting: Mask, count: I64) -> dict[str, Any]:
+        """Return the results of an aggregate of the user's own at every step, and its states."""
+        measure, own = self._measures[index], self._own[index]
+        if not own.kept:
+            place = measure.place["value"]
+            store = self._listed[index]
+            return {"own": recomputed(own, store, work, place, lasting, count)}
+        place = measure.place["state" if self._panes else "value"]
+        old = work.old[measure.held["state"]]
+        states = running_states(own, work, place, self._panes, old)
+        return {"own": results_of(own, states, count), "state": states}
 
     def _percentiles(
         self, index: int, work: Work, copied: Copied | None, count: I64

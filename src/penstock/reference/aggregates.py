@@ -15,6 +15,8 @@ from typing import Any
 
 from penstock.errors import InternalError
 from penstock.expr.nodes import AggregateCall
+from penstock.expr.own import is_own
+from penstock.reference import own
 from penstock.reference.expressions import evaluate
 from penstock.reference.values import NAN, canonical, compare, double, fit
 
@@ -28,6 +30,8 @@ def aggregate(call: AggregateCall, rows: Sequence[Sequence[Any]]) -> Any:
     if call.name in ("min_by", "max_by"):
         return _picked([pair for pair in given if pair[0] is not None], call.name == "max_by")
     found = [tuple(values) for values in given if None not in values]
+    if is_own(call.name):
+        return canonical(own.aggregate(call.name, [a.type for a in call.args], found, call.type))
     if call.distinct or call.name == "count_distinct":
         found = list(set(found))
     if call.name == "count_distinct":

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import DataError, InternalError
 from penstock.expr.nodes import Call, Case, Cast, Column, Expr, Literal
+from penstock.expr.own import is_own
 from penstock.reference import (
     bits,
     curves,
@@ -22,6 +23,7 @@ from penstock.reference import (
     logic,
     months,
     numbers,
+    own,
     texts,
     time_formats,
     times,
@@ -92,6 +94,10 @@ def _evaluate(expr: Expr, row: Sequence[Any]) -> Any:
                     return evaluate(value, row)
             return evaluate(otherwise, row)
         case Call(name, args, result):
+            if is_own(name):
+                return own.call(
+                    name, [a.type for a in args], [evaluate(a, row) for a in args], result
+                )
             if name in LAZY:
                 return LAZY[name](*((lambda a=a: evaluate(a, row)) for a in args))
             if name in HASHES:

@@ -26,13 +26,17 @@ from penstock.runs.merging import Merging
 from penstock.runs.state import State
 
 _MOST = 1 << 20
+_TEXT = pa.string()
 
 
 class Listed:
-    """The texts of one argument."""
+    """The texts of one argument, or values of another ``kind``."""
 
-    def __init__(self, state: State, name: str, merging: Merging) -> None:
+    def __init__(
+        self, state: State, name: str, merging: Merging, kind: pa.DataType = _TEXT
+    ) -> None:
         self._spine = Counts(state, name, False, merging)
+        self._kind = kind
 
     def save(self, until: int) -> None:
         """Merge pieces as the strategy says, and store them."""
@@ -50,7 +54,7 @@ class Listed:
         A text may have several entries, which add up.
         """
         groups, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        texts = [pa.array([], pa.string())]
+        texts = [pa.array([], self._kind)]
         for piece in self._spine.pieces:
             spans = key_ranges(piece.numbers("high"), piece.numbers("low"), keys)
             group, at = ranges(*spans)
@@ -106,7 +110,7 @@ def list_texts(store: Listed, work: Work, copied: Copied, texts: pa.Array, once:
     keys = work.keys.take(copied.group)
     store.change(keys, own, -before)
     group, others, count = store.of(work.keys)
-    others, group, count = _netted(others, group, count)
+    others, group, count = netted(others, group, count)
     store.change(keys, own, after)
     there = np.flatnonzero(copied.copies)
     text = pa.concat_arrays([own.take(pa.array(steps.code[there])), others])
@@ -119,7 +123,7 @@ def list_texts(store: Listed, work: Work, copied: Copied, texts: pa.Array, once:
     return Texts(*sorted_, len(work.steps))
 
 
-def _netted(texts: pa.Array, group: I64, count: I64) -> tuple[pa.Array, I64, I64]:
+def netted(texts: pa.Array, group: I64, count: I64) -> tuple[pa.Array, I64, I64]:
     """Add up the entries of each text of a group, and leave those out of which none is left."""
     rank = ranks(texts, False)
     order = np.lexsort((rank, group))

@@ -8,6 +8,7 @@ Every method returns a new `Relation`; expressions are CQL text, bound and check
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from penstock.cql.binding.priorities import own_priority
 from penstock.cql.binding.times import time_kinds
 from penstock.errors import QueryError
 from penstock.expr.nodes import Column, Expr
+from penstock.expr.own import FunctionDef
 from penstock.model import Schema
 from penstock.optimizer.drop_identities import drop_identities
 from penstock.windows import WindowSpec
@@ -194,7 +196,13 @@ class Relation:
         return algebra.Window(self.node, WindowSpec()) if plain else self.node
 
     def _bound(self, text: str) -> tuple[Expr, str]:
-        return cql.bind_scalar(text, self.schema, self.alias, self.priority)
+        return cql.bind_scalar(text, self.schema, self.alias, self.priority, self.functions)
+
+    @property
+    def functions(self) -> Mapping[str, FunctionDef]:
+        """The functions of the user's own that its expressions may call."""
+        found: Mapping[str, FunctionDef] = self.session.catalog.functions if self.session else {}
+        return found
 
     def _rank(self) -> Expr | None:
         return own_priority(self.schema, self.priority)
@@ -218,7 +226,8 @@ class Grouped:
         """Aggregate: ``agg("AVG(celsius) AS mean", "COUNT(*) AS n")``."""
         schema = self.relation.schema
         keys = [self.relation._bound(text) for text in self.keys]
-        calls = [cql.bind_aggregate(text, schema, self.relation.priority) for text in aggregates]
+        rank, own = self.relation.priority, self.relation.functions
+        calls = [cql.bind_aggregate(text, schema, rank, own) for text in aggregates]
         names = tuple(name for _, name in [*keys, *calls])
         node = algebra.Aggregate(
             self.relation.node,

@@ -26,6 +26,7 @@ from penstock.errors import (
     underline,
     unread_text,
 )
+from penstock.expr.own import FunctionDef
 from penstock.extensions import SINKS, SOURCES, extension
 from penstock.options import option_mistake
 from penstock.session.scripts import Follow
@@ -116,7 +117,7 @@ class ScriptCheck:
         if isinstance(definition, StreamDef | TableDef | SinkDef):
             for error, name in self._doubts(definition, kind):
                 self._add(error, parsed, _place(parsed, name))
-        if isinstance(definition, QueryDef | ViewDef):
+        if isinstance(definition, QueryDef | ViewDef | FunctionDef):
             execute(self.session, statement)
         else:
             declare(self.session, definition)

@@ -34,6 +34,7 @@ from penstock.runs.files import make_folder
 from penstock.session.builder import Relation
 from penstock.session.frames import declare_stream, declare_table
 from penstock.session.handle import QueryHandle
+from penstock.session.own import own_definition
 from penstock.session.scripts import Planned, bound_script
 from penstock.session.starting import opened_pipeline, remembered, start_queries
 from penstock.session.statements import create, drop, execute
@@ -159,6 +160,25 @@ class Session:
         self._check_open()
         self._warn(statement)
         return execute(self, statement)
+
+    def create_function(
+        self,
+        function: Any,
+        parameters: str = "",
+        returns: str = "",
+        *,
+        using: str = "",
+        takes: str = "",
+        replace: bool = False,
+    ) -> None:
+        """Declare a function of your own: CREATE FUNCTION.
+
+        ``create_function("above", "x DOUBLE", "BOOLEAN", using="plant:above")``, or the function
+        itself if it stands behind the decorator `penstock.function`.
+        """
+        self._check_open()
+        made = own_definition(function, parameters, returns, using, takes)
+        self.execute(statements.Create(made, replace=replace))
 
     def _warn(self, statement: statements.Statement) -> None:
         """Tell the doubts about a statement; those about an earlier one of its name are gone."""

@@ -22,6 +22,7 @@ from penstock.cql.render import (
 )
 from penstock.errors import QueryError
 from penstock.expr import functions
+from penstock.expr.own import FunctionDef
 from penstock.expr.types import type_name
 from penstock.masking import masked, shown_option
 from penstock.model import INF, MIN_TIME, TIMESTAMP
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
 def execute(session: Session, statement: statements.Statement) -> Any:
     """Carry out one bound statement, without starting the pipeline."""
     match statement:
-        case statements.Create(definition, if_not_exists):
+        case statements.Create(definition, if_not_exists, replace=replaces):
+            if replaces:
+                drop(session, "function", definition.name, True)
             return create(session, definition, if_not_exists)
         case statements.Drop(kind, name, if_exists):
             return drop(session, kind, name, if_exists)
@@ -151,8 +154,10 @@ def drop(session: Session, kind: str, name: str, if_exists: bool) -> None:
 
 def _show(session: Session, kind: str) -> pa.Table:
     if kind == "functions":
-        names = sorted(functions.FUNCTIONS)
-        return pa.table({"function": names})
+        own = {d.name: _own_text(d) for d in session.catalog.functions.values()}
+        names = sorted([*functions.FUNCTIONS, *own])
+        told = pa.array([own.get(name) for name in names], pa.string())
+        return pa.table({"function": names, "own": told})
     if kind == "queries":
         rows = [h.status() for h in session._handles.values()]
         shown = ("query", "state", "since", "rows", "late", "sink", "waits")
@@ -178,6 +183,11 @@ def _show(session: Session, kind: str) -> pa.Table:
             }
         )
     return pa.table({singular: [d.name for d in found], "format": [d.format for d in found]})
+
+
+def _own_text(own: FunctionDef) -> str:
+    """Return what was declared of a function of the user's own."""
+    return f"{own.usage} RETURNS {type_name(own.returns)} USING '{own.place}'"
 
 
 def _shown_streams(session: Session) -> pa.Table:
@@ -225,7 +235,9 @@ def _describe(session: Session, name: str, kind: str) -> pa.Table:
     """Return what was declared: the columns, then the format, its options and the clauses."""
     definition = session.catalog.get(kind, name)
     rows: list[tuple[str, str, str]] = []
-    if kind != "sink":
+    if kind == "function":
+        rows += [("parameter", f.name, type_name(f.type)) for f in definition.parameters]
+    elif kind != "sink":
         schema = definition.schema if kind in ("stream", "table") else definition.plan.schema
         rows += [("column", f.name, type_name(f.type)) for f in schema]
     if kind in ("stream", "table", "sink"):
@@ -259,6 +271,10 @@ def _clauses(definition: Any) -> Iterator[tuple[str, str]]:
             yield "ON ERROR", "FAIL" if dead is None else f"DEADLETTER {dead}"
             if definition.late is not None:
                 yield "LATE INTO", definition.late
+        case FunctionDef():
+            yield "RETURNS", type_name(definition.returns)
+            yield "USING", definition.place
+            yield "TAKES", definition.form.upper()
         case TableDef():
             if definition.valid_from is not None:
                 yield "VALID FROM", definition.schema[definition.valid_from].name

@@ -32,7 +32,6 @@ from penstock.physical.packing import TablePacker, columns_read
 from penstock.physical.parcels import SPARK_SCHEMA, Parcel, to_batches
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.reports import report
-from penstock.runs import failpoints
 from penstock.sources.table_formats import check_table, table_format
 from penstock.sources.tables import Chunks, Contents, Part, fitting, read_part, table_columns
 from penstock.spark.sources import SPARK_ERRORS, quoted
@@ -64,7 +63,7 @@ def packed_table(
     needed = sorted(columns | {c for c in valid if c is not None}) or [0]
 
     def pack(chunks: Chunks) -> Iterator[Parcel]:
-        failpoints.obey(job.failures)
+        job.begin()
         packer = TablePacker(job.plan, sources, valid, job.settings, job.shards)
         contents = Contents(needed)
         for chunk in chunks:

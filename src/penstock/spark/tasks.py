@@ -17,6 +17,7 @@ from pyspark import TaskContext
 
 from penstock.catalog import StreamDef, folder_name
 from penstock.errors import DataError
+from penstock.expr.own import allow, declared_places
 from penstock.model import Mask, one_array, to_mask
 from penstock.physical.efforts import Experience
 from penstock.physical.overflow import Overflow
@@ -72,7 +73,8 @@ class Job:
 
     ``states`` names the file that has the states of all shards.  ``one_machine``: all tasks run on
     one, so rows need not travel through Spark.  ``routes``: where rows of hot keys go, by channel.
-    ``experience``: what schedulers know of operators.
+    ``experience``: what schedulers know of operators.  ``functions``: which of the
+    user's own may be imported (`penstock.expr.own`).
     """
 
     batch: int
@@ -87,13 +89,19 @@ class Job:
     one_machine: bool = False
     routes: dict[int, Route] = field(default_factory=dict)
     experience: Experience = field(default_factory=Experience)
+    functions: dict[str, str] = field(default_factory=declared_places)
+
+    def begin(self) -> None:
+        """Let a task fail if a test says so, and allow the functions that its driver declared."""
+        failpoints.obey(self.failures)
+        allow(self.functions, self.one_machine)
 
 
 def pack_task(job: Job) -> Callable[[Batches], Batches]:
     """Return the function that packs the rows of a stream."""
 
     def pack(batches: Batches) -> Batches:
-        failpoints.obey(job.failures)
+        job.begin()
         return to_batches(_sent(job, _pack(job, batches), "pack"))
 
     return pack
@@ -134,7 +142,7 @@ def stage_task(job: Job, stage: int) -> Callable[[Batches], Batches]:
     """Return the function that runs one stage in the shard of its partition."""
 
     def run(batches: Batches) -> Batches:
-        failpoints.obey(job.failures)
+        job.begin()
         context = TaskContext.get()
         assert context is not None
         shard = context.partitionId()

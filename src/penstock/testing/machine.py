@@ -122,8 +122,10 @@ class Machine:
 
     def _execute(self, statement: statements.Statement) -> None:
         match statement:
-            case statements.Create(definition, if_not_exists):
+            case statements.Create(definition, if_not_exists, replace=replaces):
                 kind = type(definition).__name__.removesuffix("Def").lower()
+                if replaces:
+                    self.catalog.of_kind(kind).pop(definition.name.lower(), None)
                 if not (if_not_exists and definition.name.lower() in self.catalog.of_kind(kind)):
                     self._create(definition)
             case statements.Drop(kind, name, if_exists):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -54,16 +54,17 @@ from penstock.cql.grammar.syntax import (
 )
 from penstock.errors import ConfigError, QueryError, QueryWarning, suggest
 from penstock.expr.nodes import AggregateCall, Column, Expr
+from penstock.expr.own import FunctionDef
 from penstock.model import Schema
 from penstock.settings import Settings
 from penstock.windows import WindowSpec
 
-_KINDS = ("stream", "table", "view", "sink", "query")
+_KINDS = ("stream", "table", "view", "sink", "query", "function")
 
 
 def bind(parsed: Parsed, catalog: Catalog) -> Statement:
     """Return what the statement asks for; every name is looked up and every type checked."""
-    source = Script(parsed.script)
+    source = Script(parsed.script, functions=catalog.functions)
     with _guarded(source, parsed.span):
         statement = _BINDERS[type(parsed.syntax)](source, catalog, parsed)
     if source.warnings and isinstance(statement, Create | Explain | Select):
@@ -81,19 +82,24 @@ def _about(source: Script, statement: Create | Explain | Select) -> tuple[QueryW
 
 def bind_query(text: str, catalog: Catalog) -> Node:
     """Return the plan of a query text."""
-    source, syntax = Script(text), parse_query(text)
+    source, syntax = Script(text, functions=catalog.functions), parse_query(text)
     with _guarded(source, syntax.span):
         return QueryBinder(source, catalog).top(syntax)
 
 
 def bind_scalar(
-    text: str, schema: Schema, qualifier: str = "", priority: Expr | None = None
+    text: str,
+    schema: Schema,
+    qualifier: str = "",
+    priority: Expr | None = None,
+    functions: Mapping[str, FunctionDef] | None = None,
 ) -> tuple[Expr, str]:
     """Return an expression over the columns of a schema, and its name (alias or text).
 
-    ``priority`` is what `_priority` means in it, if it means anything.
+    ``priority`` is what `_priority` means in it, if it means anything; ``functions`` are those of
+    the user's own.
     """
-    source = Script(text)
+    source = Script(text, functions=functions or {})
     syntax, alias = parse_scalar(text)
     scope = Scope.of(qualifier, schema).ranked(Priority(qualifier, priority, 0))
     with _guarded(source, (0, len(text))):
@@ -102,13 +108,16 @@ def bind_scalar(
 
 
 def bind_aggregate(
-    text: str, schema: Schema, priority: Expr | None = None
+    text: str,
+    schema: Schema,
+    priority: Expr | None = None,
+    functions: Mapping[str, FunctionDef] | None = None,
 ) -> tuple[AggregateCall, str]:
     """Return an aggregate such as ``AVG(celsius) AS mean`` over a schema, and its name.
 
-    ``priority`` is as in `bind_scalar`.
+    ``priority`` and ``functions`` are as in `bind_scalar`.
     """
-    source = Script(text)
+    source = Script(text, functions=functions or {})
     syntax, alias = parse_scalar(text)
     found = Aggregates(len(schema))
     scope = Scope.of("", schema).ranked(Priority("", priority, 0))
@@ -156,7 +165,7 @@ def _create(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, CreateSyntax)
     definition = DefinitionBinder(source, catalog, syntax, parsed.sql).bind()
-    return Create(definition, syntax.if_not_exists)
+    return Create(definition, syntax.if_not_exists, replace=bool(syntax.clauses.get("REPLACE")))
 
 
 def _found(source: Script, catalog: Catalog, kind: str, name: Name) -> Any:

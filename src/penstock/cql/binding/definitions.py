@@ -17,6 +17,7 @@ from penstock.catalog import (
 )
 from penstock.cql.binding.binder import QueryBinder
 from penstock.cql.binding.clock import beside_clock
+from penstock.cql.binding.own import bind_function
 from penstock.cql.binding.priorities import HIGHEST, constants
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
@@ -59,7 +60,7 @@ class DefinitionBinder:
 
     def _check_free(self) -> None:
         kind, name = self.syntax.kind, self.syntax.name
-        if self.syntax.if_not_exists:
+        if self.syntax.if_not_exists or self.syntax.clauses.get("REPLACE"):
             return
         shared = ("stream", "table", "view")
         rivals: tuple[str, ...] = shared if kind in shared else (kind,)
@@ -349,4 +350,5 @@ _BINDERS: dict[str, Callable[[DefinitionBinder], Definition]] = {
     "view": DefinitionBinder._view,
     "materialized view": DefinitionBinder._materialized_view,
     "query": DefinitionBinder._query,
+    "function": lambda binder: bind_function(binder.source, binder.syntax, binder.sql),
 }

@@ -51,7 +51,7 @@ def bind_question(
     """Bind a statement that is a query; ``queries`` are those that can be read by name."""
     syntax = parsed.syntax
     assert isinstance(syntax, QuerySyntax)
-    source = Script(parsed.script)
+    source = Script(parsed.script, functions=catalog.functions)
     taken = {*catalog.streams, *catalog.tables, *catalog.views}
     names = {n.lower(): p for n, p in (queries or {}).items() if n.lower() not in taken}
     binder = QueryBinder(source, catalog, names)

@@ -17,6 +17,7 @@ from sqlglot import exp
 from penstock.cql.binding.distances import check_distance
 from penstock.cql.binding.doubts import doubt_operator, note_quotient
 from penstock.cql.binding.grouping import MARKERS
+from penstock.cql.binding.own import check_own, own_aggregate, own_call
 from penstock.cql.binding.scope import PRIORITY, Scope
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import unit_microseconds
@@ -33,6 +34,7 @@ from penstock.expr.functions import (
 )
 from penstock.expr.library.aggregates import IN_ORDER
 from penstock.expr.nodes import AggregateCall, Call, Column, Expr, Literal, columns_of
+from penstock.expr.own import FunctionDef
 from penstock.expr.types import (
     BIGINT,
     BOOLEAN,
@@ -396,6 +398,9 @@ class ScalarBinder:
 
     def _call(self, node: Scalar) -> Expr:
         name = str(node.this).lower()
+        own = self.source.functions.get(name)
+        if own is not None:
+            return self._own(own, node)
         if "over" in node.meta:
             return self._over(name, node)
         if is_aggregate(name):
@@ -421,7 +426,8 @@ class ScalarBinder:
                 span_of(node),
             )
         if not is_function(name):
-            self.source.fail(unknown_function(str(node.this)), node.meta["name_span"])
+            told = unknown_function(str(node.this), self.source.functions)
+            self.source.fail(told, node.meta["name_span"])
         if node.meta["distinct"] or node.meta["star"] or "filter" in node.meta:
             self.source.fail(
                 f"DISTINCT, '*' and FILTER belong to aggregates, and {name} is not one",
@@ -430,6 +436,15 @@ class ScalarBinder:
         args = [self.bind(arg) for arg in node.expressions]
         with self.source.at(span_of(node)):
             return resolve_call(str(node.this), args)
+
+    def _own(self, own: FunctionDef, node: Scalar) -> Expr:
+        """A function of the user's own."""
+        check_own(self.source, own, node)
+        if own.aggregate:
+            return self._aggregate(own.name, node, own)
+        args = [self.bind(arg) for arg in node.expressions]
+        with self.source.at(span_of(node)):
+            return own_call(own, args)
 
     def _grouping(self, name: str, node: Scalar) -> Expr:
         if self.aggregates is None or self._inside is not None:
@@ -468,7 +483,7 @@ class ScalarBinder:
             span_of(node),
         )
 
-    def _aggregate(self, name: str, node: Scalar) -> Expr:
+    def _aggregate(self, name: str, node: Scalar, own: FunctionDef | None = None) -> Expr:
         if self._inside is not None:
             self._nested(node)
         if self.aggregates is None:
@@ -486,7 +501,10 @@ class ScalarBinder:
         if name in IN_ORDER:
             args, where = self._in_order(name, node, args, where)
         with self.source.at(span_of(node)):
-            call = resolve_aggregate(name, args, bool(node.meta["distinct"]), where)
+            if own is not None:
+                call = own_aggregate(own, args, where)
+            else:
+                call = resolve_aggregate(name, args, bool(node.meta["distinct"]), where)
         return self.aggregates.column(call, label(self.source, node))
 
     def arguments(self, name: str, node: Scalar) -> tuple[list[Expr], Expr | None]:

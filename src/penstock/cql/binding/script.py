@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -10,18 +10,21 @@ from typing import NoReturn
 from penstock.cql.grammar.syntax import Span
 from penstock.errors import NotSupportedError, QueryError, QueryWarning
 from penstock.expr.nodes import Expr
+from penstock.expr.own import FunctionDef
 
 
 @dataclass(frozen=True)
 class Script:
     """The text of the whole script.
 
-    ``warnings`` are doubts that were found on the way, ``quotients`` the divisions of integers.
+    ``warnings`` are doubts that were found on the way, ``quotients`` the divisions of integers,
+    ``functions`` those of the user's own, by lower-case name.
     """
 
     script: str
     warnings: list[QueryWarning] = field(default_factory=list, compare=False)
     quotients: list[Expr] = field(default_factory=list, compare=False)
+    functions: Mapping[str, FunctionDef] = field(default_factory=dict, compare=False)
 
     def fail(self, message: str, span: Span) -> NoReturn:
         """Raise a `QueryError` at a span."""

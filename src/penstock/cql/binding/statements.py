@@ -18,17 +18,23 @@ from penstock.errors import QueryWarning
 
 @dataclass(frozen=True)
 class Create:
-    """Add a definition. With ``if_not_exists`` nothing happens when the name is taken."""
+    """Add a definition. With ``if_not_exists`` nothing happens when the name is taken.
+
+    With ``replace`` what has the name, a function, is dropped before.
+    """
 
     definition: Definition
     if_not_exists: bool = False
     warnings: tuple[QueryWarning, ...] = ()
+    replace: bool = False
 
 
 @dataclass(frozen=True)
 class Drop:
-    """Remove a stream, table, view, sink or query (``kind``). With ``if_exists`` it may be "
-    "missing."""
+    """Remove a stream, table, view, sink, query or function (``kind``).
+
+    With ``if_exists`` it may be missing.
+    """
 
     kind: str
     name: str
@@ -74,7 +80,7 @@ class Show:
 
 @dataclass(frozen=True)
 class Describe:
-    """Tell about one definition; ``kind`` is 'stream', 'table', 'view', 'sink' or 'query'."""
+    """Tell about one definition; ``kind`` is that of `Drop`."""
 
     name: str
     kind: str

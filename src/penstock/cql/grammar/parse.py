@@ -33,7 +33,7 @@ from penstock.cql.grammar.syntax import (
 )
 from penstock.errors import QueryError, closest, suggest
 
-KINDS = ("STREAM", "TABLE", "SINK", "VIEW", "QUERY")
+KINDS = ("STREAM", "TABLE", "SINK", "VIEW", "QUERY", "FUNCTION")
 SHOWN = ("QUERIES", "STREAMS", "TABLES", "VIEWS", "SINKS", "FUNCTIONS")
 LEVELS = ("LOGICAL", "OPTIMIZED", "PHYSICAL", "ANALYZE")
 _VERBS = [
@@ -76,6 +76,7 @@ _CLAUSES: dict[str, tuple[str, ...]] = {
     ),
     "table": ("USING", "OPTIONS", "VALID"),
     "sink": ("USING", "OPTIONS"),
+    "function": ("USING", "TAKES"),
 }
 
 _CLAUSE_TEXT = {
@@ -156,7 +157,7 @@ class StatementParser(QueryParser):
             return CommandSyntax("show", None, what, self.since(start))
         if self.is_word("DESCRIBE", "DESC"):
             self._advance()
-            name = self.name("the name of a stream, table, view, sink or query")
+            name = self.name("the name of a stream, table, view, sink, query or function")
             if self._curr and name.text.upper() in KINDS:
                 name = self.name(f"the name of a {name.text.lower()}")
             return CommandSyntax("describe", name, "", self.since(start))
@@ -236,9 +237,13 @@ class StatementParser(QueryParser):
     # ---- CREATE
 
     def _create(self, start: int) -> CreateSyntax:
-        if self.is_word("OR") and self._next and self._next.text.upper() == "REPLACE":
-            self.refuse("there is no CREATE OR REPLACE; DROP it first")
+        here = self.here()
+        replaces = self.accept("OR", "REPLACE")
+        if replaces and not self.is_word("FUNCTION"):
+            self.refuse("there is no CREATE OR REPLACE; DROP it first", here)
         kind = MATERIALIZED if self.accept("MATERIALIZED", "VIEW") else self._kind("CREATE")
+        if replaces and self.is_word("IF"):
+            self.fail("OR REPLACE and IF NOT EXISTS exclude one another; leave one of them out")
         if_not_exists = self.accept("IF", "NOT", "EXISTS")
         name = self.name(f"the name of a {kind}")
         columns: tuple[ColumnSyntax, ...] = ()
@@ -262,6 +267,10 @@ class StatementParser(QueryParser):
                     f"got {self.got()}"
                 )
             query = self.query()
+        elif kind == "function":
+            columns = self._columns(kind, name)
+            clauses = {"RETURNS": self._returns(name), "REPLACE": replaces}
+            self._clauses(kind, name, clauses)
         else:
             if kind != "sink":
                 columns = self._columns(kind, name)
@@ -284,6 +293,17 @@ class StatementParser(QueryParser):
             self.fail(f"WEIGHT must be followed by a number above 0, such as 3, got {self.got()}")
         self._advance()
         return token.text, (token.start, token.end + 1)
+
+    def _returns(self, name: Name) -> Name:
+        if not self.accept("RETURNS"):
+            self.fail(
+                f"CREATE FUNCTION {name.text}(..) must be followed by RETURNS and a type, got "
+                f"{self.got()}"
+            )
+        return self.type_text()
+
+    def _takes(self) -> Name:
+        return self.name("TAKES must be followed by ARROW, PANDAS or NUMPY; its name")
 
     def _columns(self, kind: str, name: Name) -> tuple[ColumnSyntax, ...]:
         opened = self.here()[0]
@@ -479,6 +499,7 @@ _READERS: dict[str, Callable[[StatementParser], Any]] = {
     "ON": StatementParser._on_error,
     "LATE": StatementParser._late_into,
     "VALID": StatementParser._valid,
+    "TAKES": StatementParser._takes,
 }
 
 
