@@ -53,6 +53,7 @@ from penstock.cql.binding.ways import (
 from penstock.cql.grammar.syntax import QuerySyntax, Scalar, Span, span_of
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, Literal, columns_of, shift
+from penstock.expr.own import is_own
 from penstock.expr.types import BOOLEAN
 
 NOT_OUTSIDE = (
@@ -241,7 +242,14 @@ class Asking:
 
     def _bound(self, holder: Scalar) -> tuple[QuerySyntax, Inner]:
         query = holder.meta["query"]
-        return query, self._queries.inner(query, self._scope)
+        inner = self._queries.inner(query, self._scope)
+        if _has_own(inner):
+            self._source.refuse(
+                "an aggregate of your own must stand beside GROUP BY in a sub-query that is a "
+                "value, because what it is of no rows is not known; or put the sub-query into FROM",
+                query.span,
+            )
+        return query, inner
 
     def _asked(self, way: Way, args: Sequence[Expr], value: Expr, node: Scalar) -> Expr:
         place = Place(self._source, span_of(node), self._queries.is_once)
@@ -307,6 +315,12 @@ class Asking:
         return self._asked(Exists(linked), args, TRUE, node)
 
 
+def _has_own(inner: Inner) -> bool:
+    """Whether aggregates of the user's own make the one row of a sub-query."""
+    calls = () if inner.grouping is None or not inner.whole else inner.grouping.calls
+    return any(is_own(call.name) for call in calls)
+
+
 def check_width(
     source: Script, query: QuerySyntax, values: Sequence[Expr], inner: Inner, word: str = "IN"
 ) -> None:
@@ -333,7 +347,7 @@ def partners(inner: Inner, condition: Condition) -> Inner | None:
         counts = any(call.name.startswith("count") for call in inner.grouping.calls)
         if inner.conditions or condition.negated or not condition.values:
             return None
-        if counts or not nullable:  # it may have a value of no rows
+        if counts or not nullable or _has_own(inner):  # it may have a value of no rows
             return None
     linked, args = link(inner)
     if linked.rest:
