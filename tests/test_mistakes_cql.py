@@ -356,8 +356,8 @@ QUERIES = [
         "t IN (SELECT TRUE FROM b)",
     ),
     (
-        "SELECT k FROM a WHERE EXISTS (SELECT count(*) FROM b WHERE b.k = a.k)",
-        "a column of the query around can be named only in the WHERE of a sub-query that has no",
+        "SELECT k FROM a WHERE EXISTS (SELECT k FROM b WHERE b.k = a.k UNION SELECT k FROM b)",
+        "a column of the query around can be named only in the WHERE of a sub-query that is no",
         "a.k",
     ),
     (
@@ -366,9 +366,44 @@ QUERIES = [
         "a.n",
     ),
     (
-        "SELECT k FROM a WHERE k IN (SELECT k FROM b WHERE y > n GROUP BY k)",
+        "SELECT k FROM a WHERE k IN (SELECT k FROM b GROUP BY k HAVING count(*) > n)",
         "a column of the query around can be named only in the WHERE",
         "n",
+    ),
+    (
+        "SELECT (SELECT y FROM b WHERE b.k = a.k) AS z FROM a",
+        "must have at most one row at each instant, and this one may have more; write an aggregate",
+        "SELECT y FROM b WHERE b.k = a.k",
+    ),
+    (
+        "SELECT (SELECT max(y) FROM b WHERE b.k = a.k GROUP BY y) AS z FROM a",
+        "must have at most one row at each instant",
+        "SELECT max(y) FROM b WHERE b.k = a.k GROUP BY y",
+    ),
+    (
+        "SELECT (SELECT k, y FROM b LIMIT 1) AS z FROM a",
+        "a sub-query that stands for a value must have 1 column, got 2",
+        "SELECT k, y FROM b LIMIT 1",
+    ),
+    (
+        "SELECT k FROM a WHERE n > (SELECT max(y) FROM b)",
+        "FROM must have a window that bounds its rows, such as [NOW]",
+        "(SELECT max(y) FROM b)",
+    ),
+    (
+        "SELECT k FROM a WHERE n > ANY (SELECT k, y FROM b)",
+        "the sub-query of ANY, SOME and ALL must have 1 column",
+        "SELECT k, y FROM b",
+    ),
+    (
+        "SELECT k FROM a WHERE ANY (SELECT y FROM b) < n",
+        "ANY, SOME and ALL must stand behind a comparison",
+        "ANY (SELECT y FROM b)",
+    ),
+    (
+        "SELECT abs(SELECT max(y) FROM b) AS z FROM a",
+        "must stand in parentheses of its own, F((SELECT ..))",
+        "abs(SELECT",
     ),
     (
         "SELECT k FROM a WHERE k IN (SELECT k FROM b ORDER BY k)",
@@ -455,31 +490,14 @@ SUPPORT = [
     ("SELECT a.k FROM a RIGHT SEMI JOIN b ON a.k = b.k", "exchange the two sides", "SEMI"),
     ("SELECT a.k FROM a NATURAL JOIN b", "name the columns with USING", "NATURAL"),
     (
-        "SELECT k FROM a WHERE n = 1 OR k IN (SELECT k FROM b)",
-        "IN (SELECT ..) must be a condition of WHERE, alone or joined to others by AND, got it "
-        "inside another condition; the two sides of an OR can be two queries put together by UNION",
-        "k IN (SELECT k FROM b)",
-    ),
-    (
-        "SELECT EXISTS (SELECT k FROM b) AS e FROM a",
-        "EXISTS (SELECT ..) must be a condition of WHERE, alone or joined to others by AND, got it "
-        "inside SELECT; put what it is about into a sub-query in FROM and write WHERE above it",
-        "EXISTS (SELECT k FROM b)",
-    ),
-    (
         "SELECT a.k FROM a LEFT JOIN b ON a.k = b.k AND a.k IN (SELECT k FROM c)",
-        "got it inside ON; put what it is about",
+        "a sub-query cannot stand in ON; put it into FROM and join with it",
         "a.k IN (SELECT k FROM c)",
     ),
     (
-        "SELECT k FROM a GROUP BY k HAVING count(*) NOT IN (SELECT y FROM b)",
-        "got it inside HAVING",
-        "count(*) NOT IN (SELECT y FROM b)",
-    ),
-    (
-        "SELECT k FROM a WHERE CASE WHEN EXISTS (SELECT k FROM b) THEN TRUE END",
-        "got it inside another condition",
-        "EXISTS (SELECT k FROM b)",
+        "SELECT sum(n) OVER (ORDER BY t) AS s, (SELECT max(y) FROM b) AS m FROM a",
+        "put the window functions into a sub-query in FROM",
+        "(SELECT max(y) FROM b)",
     ),
     ("SELECT k FROM a WHERE (k, n) = (1, 2)", "tuples are not values here", ","),
     (ASOF + "ON a.k >= b.k", "compares times, dates or numbers, got STRING", "a.k >= b.k"),
@@ -488,7 +506,6 @@ SUPPORT = [
     (ASOF + "ON a.t >= b.u AND b.y > 3", "into a sub-query on the right side", "b.y > 3"),
     (ASOF + "ON a.t >= b.u AND a.x > 3", "put one that does not into WHERE", "a.x > 3"),
     ("SELECT a.k FROM a ASOF FULL JOIN b ON a.t >= b.u", "there is no ASOF FULL JOIN", "FULL"),
-    ("SELECT k FROM a WHERE n = (SELECT 1 FROM b)", "put it in FROM and join", "(SELECT"),
     (
         "SELECT k FROM a ORDER BY k FETCH FIRST 3 ROWS ONLY",
         "write LIMIT 3 in place of FETCH",

@@ -339,6 +339,30 @@ def test_aggregates_of_nothing_are_those_of_sql() -> None:
     assert engine.ask(both).rows.to_pylist() == [{"n": 0, "bn": 0}]
 
 
+def test_sub_queries_of_a_question_have_the_values_of_its_instant() -> None:
+    engine = one_keeper()
+    rows = [(r["k"], r["x"]) for r in engine.ask("SELECT k, x FROM recent").rows.to_pylist()]
+    known = [x for _, x in rows if x is not None]
+    alike = [(k, x, sum(k is not None and k == other for other, _ in rows)) for k, x in rows]
+    above = [(k, x) for k, x in rows if x is not None and x > sum(known) / len(known)]
+    counts = Counter(k for k, _ in rows)
+    most = [(k, n) for k, n in counts.items() if n == max(counts.values())]
+    expected = {
+        "SELECT k, x FROM recent WHERE x > (SELECT AVG(x) FROM recent)": above,
+        "SELECT k, x, (SELECT COUNT(*) FROM recent o WHERE o.k = r.k) AS n FROM recent r": alike,
+        "SELECT k, COUNT(*) AS n FROM recent GROUP BY k "
+        "HAVING COUNT(*) >= ALL (SELECT COUNT(*) FROM recent GROUP BY k)": most,
+        "SELECT x FROM recent WHERE x = ANY (SELECT MAX(x) FROM recent) OR x IS NULL": [
+            (x,) for _, x in rows if x in (None, max(known))
+        ],
+        "SELECT DISTINCT (SELECT COUNT(*) FROM recent WHERE x > 99) AS n, "
+        "(SELECT MAX(x) FROM recent WHERE x > 99) AS m FROM recent": [(0, None)],
+    }
+    assert 0 < len(above) < len(rows)
+    for text, answer_ in expected.items():
+        assert bag_of(engine.ask(text).rows) == Counter(answer_), text
+
+
 def test_as_of_may_stand_where_users_of_sql_expect_it() -> None:
     engine = one_keeper()
     time = engine.ask("SELECT * FROM recent").valid_at - 3

@@ -68,6 +68,22 @@ def test_nulls_reach_functions_over_arrow_only() -> None:
     assert found == [((0, None), 1, 2), ((3, 4.5), 2, 3)]
 
 
+def test_functions_of_ones_own_stand_in_and_around_sub_queries_that_are_values() -> None:
+    found = answers(
+        MEAN + "CREATE FUNCTION z (x BIGINT) RETURNS BIGINT USING 'tests.own_plant:or_zero';"
+        "CREATE QUERY q AS SELECT z((SELECT MAX(x) FROM s [NOW] b WHERE b.x > 3)) AS a, "
+        "(SELECT m(z(b.x)) FROM s [RANGE 5] b WHERE b.k = s.k GROUP BY b.k) AS c FROM s [NOW]",
+        [("a", 2, 0.0, 1), ("b", 9, 0.0, 2), ("a", 4, 0.0, 3)],
+    )
+    assert found == [((0, 2.0), 1, 2), ((4, 3.0), 3, 4), ((9, 9.0), 2, 3)]
+
+
+@pytest.mark.parametrize("condition", ["y > (SELECT m(x) FROM s)", "y IN (SELECT m(x) FROM s)"])
+def test_what_an_aggregate_of_ones_own_is_of_no_rows_is_not_guessed(condition: str) -> None:
+    with pytest.raises(NotSupportedError, match="must stand beside GROUP BY in a sub-query"):
+        bind_query(f"SELECT x FROM s [NOW] WHERE {condition}", declared(MEAN))
+
+
 def test_series_of_pandas_may_have_nulls() -> None:
     found = answers(
         "CREATE FUNCTION p (x BIGINT) RETURNS STRING USING 'tests.own_plant:series' TAKES PANDAS;"

@@ -52,6 +52,8 @@ PREAMBLES = {
           USING memory TIMESTAMP BY at;
         CREATE STREAM quotes (symbol STRING, bid DOUBLE, at TIMESTAMP) USING memory TIMESTAMP BY at;
         CREATE STREAM orders (id INT, price DOUBLE, t TIMESTAMP) USING memory TIMESTAMP BY t;
+        CREATE STREAM bid (auction INT, price DOUBLE, t TIMESTAMP) USING memory TIMESTAMP BY t;
+        CREATE STREAM auction (id INT, t TIMESTAMP) USING memory TIMESTAMP BY t;
         CREATE STREAM payments (id INT, amount DOUBLE, t TIMESTAMP) USING memory TIMESTAMP BY t;
     """,
 }

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from penstock.algebra import Node, walk
 from penstock.catalog import Catalog, StreamDef
 from penstock.cql import bind_query
+from penstock.errors import QueryError
 from penstock.model import Field, Schema
 from penstock.optimizer import optimize
 from penstock.reference import from_intervals, relation, snapshot_at
@@ -139,6 +140,143 @@ def test_condition(condition: str, source: st.DataObject) -> None:
             if CASES[condition](row, partners) is True
         )
         assert snapshot_at(found, time) == expected, f"at {time}"
+
+
+def compare(a, b, operator: str) -> bool | None:
+    if a is None or b is None:
+        return None
+    return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "=": a == b, "<>": a != b}[operator]
+
+
+def quantified(value, operator: str, word: str, values: list) -> bool | None:
+    found = [compare(value, v, operator) for v in values]
+    return both(*found) if word == "ALL" else any_of(found)
+
+
+def numbers(rows: list[tuple]) -> list:
+    return [o[X] for o in rows if o[X] is not None]
+
+
+def linked(row: tuple, rows: list[tuple]) -> list[tuple]:
+    return [o for o in rows if equal(o[K], row[K])]
+
+
+def below(row: tuple, rows: list[tuple]) -> list[tuple]:
+    return [o for o in rows if less(o[X], row[X])]
+
+
+def least(values: list):
+    return min(values, default=None)
+
+
+def most(values: list):
+    return max(values, default=None)
+
+
+def plus(a, b):
+    return None if a is None or b is None else a + b
+
+
+VALUES: dict[str, Callable[[tuple, list[tuple]], object]] = {
+    "(SELECT max(x) FROM {r})": lambda row, r: most(numbers(r)),
+    "(SELECT count(*) FROM {r})": lambda row, r: len(r),
+    "(SELECT max(x) FROM {r} HAVING count(*) > 1)": lambda row, r: (
+        most(numbers(r)) if len(r) > 1 else None
+    ),
+    "(SELECT coalesce(min(x), -1) FROM {r} WHERE r.k = s.k)": lambda row, r: (
+        -1 if (found := least(numbers(linked(row, r)))) is None else found
+    ),
+    "(SELECT count(*) FROM {r} WHERE r.k = s.k)": lambda row, r: len(linked(row, r)),
+    "(SELECT count(x) FROM {r} WHERE r.k = s.k AND r.x < s.x)": lambda row, r: len(
+        below(row, linked(row, r))
+    ),
+    "(SELECT count(*) FROM {r} WHERE r.x < s.x)": lambda row, r: len(below(row, r)),
+    "(SELECT count(*) FROM {r} WHERE r.x < s.x OR s.x IS NULL)": lambda row, r: (
+        len(r) if row[X] is None else len(below(row, r))
+    ),
+    "(SELECT count(*) FROM {r} WHERE r.k = s.k GROUP BY r.k)": lambda row, r: (
+        len(linked(row, r)) or None
+    ),
+    "(SELECT x FROM {r} WHERE r.k = s.k AND x IS NOT NULL ORDER BY x DESC LIMIT 1)": (
+        lambda row, r: most(numbers(linked(row, r)))
+    ),
+    "(SELECT x FROM {r} WHERE r.x < s.x ORDER BY x LIMIT 1)": lambda row, r: least(
+        numbers(below(row, r))
+    ),
+    "(SELECT x FROM {r} WHERE x IS NOT NULL ORDER BY x LIMIT 1)": lambda row, r: least(numbers(r)),
+    "s.x + (SELECT max(x) - (SELECT min(x) FROM {r}) FROM {r})": lambda row, r: plus(
+        row[X], None if not numbers(r) else most(numbers(r)) - least(numbers(r))
+    ),
+    "EXISTS (SELECT 1 FROM {r} WHERE r.k = s.k)": lambda row, r: bool(linked(row, r)),
+    "EXISTS (SELECT 1 FROM {r} WHERE r.x < s.x)": lambda row, r: bool(below(row, r)),
+    "EXISTS (SELECT 1 FROM {r} WHERE r.k = s.k HAVING count(*) > 1)": lambda row, r: (
+        len(linked(row, r)) > 1
+    ),
+    "NOT EXISTS (SELECT k FROM {r} WHERE r.k = s.k GROUP BY k, x HAVING count(*) > 1)": (
+        lambda row, r: (
+            not any(n > 1 for n in Counter((o[K], o[X]) for o in linked(row, r)).values())
+        )
+    ),
+    "x IN (SELECT x FROM {r})": lambda row, r: is_in(row[X], [o[X] for o in r]),
+    "x NOT IN (SELECT x FROM {r} WHERE r.k = s.k)": lambda row, r: negated(
+        is_in(row[X], [o[X] for o in linked(row, r)])
+    ),
+    "x IN (SELECT x FROM {r} WHERE r.k < s.k)": lambda row, r: is_in(
+        row[X], [o[X] for o in r if less(o[K], row[K])]
+    ),
+    "x IN (SELECT max(x) FROM {r} WHERE r.k = s.k)": lambda row, r: equal(
+        row[X], most(numbers(linked(row, r)))
+    ),
+    "(k, x) IN (SELECT k, x FROM {r})": lambda row, r: any_of(
+        [both(equal(row[K], o[K]), equal(row[X], o[X])) for o in r]
+    ),
+    "CASE WHEN x IN (SELECT x FROM {r}) OR k = 'a' THEN 1 ELSE 0 END": lambda row, r: int(
+        any_of([is_in(row[X], [o[X] for o in r]), equal(row[K], "a")]) is True
+    ),
+}
+VALUES |= {
+    f"x {operator} {word} (SELECT x FROM {{r}}{where})": (
+        lambda row, r, operator=operator, word=word, chosen=chosen: quantified(
+            row[X], operator, word, [o[X] for o in chosen(row, r)]
+        )
+    )
+    for operator in ("<", "<=", ">", ">=", "=", "<>")
+    for word in ("ANY", "ALL")
+    for where, chosen in (
+        ("", lambda row, r: r),
+        (" WHERE r.k = s.k", linked),
+    )
+}
+
+
+@pytest.mark.parametrize("value", VALUES)
+@ORACLE
+@given(st.data())
+def test_value(value: str, source: st.DataObject) -> None:
+    own = source.draw(st.sampled_from(WINDOWS[:-1]))
+    other = source.draw(st.sampled_from(WINDOWS))
+    text = value.format(r=f"r {other}")
+    plan = bind_query(f"SELECT s.k, s.x, {text} AS v FROM s {own}", catalog())
+    data = source.draw(make.data())
+    inputs = truth(data)
+    rows = relation(bind_query(f"SELECT k, x FROM s {own}", catalog()), inputs)
+    others = relation(bind_query(f"SELECT k, x FROM r {other}", catalog()), inputs)
+    cuts, shards = source.draw(make.cuts()), source.draw(st.sampled_from([1, 3]))
+    found = from_intervals(
+        run(plan, data, cuts=cuts, shards=shards, rules=source.draw(st.booleans()))
+    )
+    for time in sorted({t for steps in (rows, others, found) for t, _ in steps}):
+        partners = list(snapshot_at(others, time).elements())
+        expected = Counter(
+            (*row, VALUES[value](row, partners)) for row in snapshot_at(rows, time).elements()
+        )
+        assert snapshot_at(found, time) == expected, f"at {time}"
+
+
+def test_a_value_where_nothing_bounds_the_rows_is_refused() -> None:
+    with pytest.raises(QueryError, match="must have a window that bounds its rows"):
+        bind_query("SELECT x FROM s WHERE x > (SELECT max(x) FROM r)", catalog())
+    bind_query("SELECT x FROM s WHERE x > (SELECT max(x) FROM r WHERE r.k = s.k)", catalog())
 
 
 def kinds(text: str) -> list[str]:

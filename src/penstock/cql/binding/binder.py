@@ -33,13 +33,13 @@ from penstock.catalog import Catalog, StreamDef, TableDef
 from penstock.cql.binding.areas import inside
 from penstock.cql.binding.clock import beside_clock
 from penstock.cql.binding.doubts import doubt_limit
+from penstock.cql.binding.inner import Inner
 from penstock.cql.binding.newest import newest_item
 from penstock.cql.binding.over import has_over, time_columns, window_ends
 from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.select import SelectBinder, position, top_k
-from penstock.cql.binding.subqueries import Partners
 from penstock.cql.binding.times import WindowBinder, check_one_kind, find_column, time_kinds
 from penstock.cql.binding.values import bind_values
 from penstock.cql.grammar.syntax import (
@@ -219,22 +219,23 @@ class QueryBinder:
     def _block(self, block: SelectQuery) -> SelectBinder:
         return SelectBinder(self.source, block, self, self.around)
 
-    def partners(self, query: QuerySyntax, around: Scope) -> Partners:
-        """Return a sub-query of WHERE; only a plain SELECT block may depend on what is around."""
-        inner = self._within(around)
+    def inner(self, query: QuerySyntax, around: Scope) -> Inner:
+        """Return a sub-query in an expression; just a SELECT block may depend on what is around."""
+        binder = self._within(around)
         body: Body = query
-        while isinstance(body, QuerySyntax) and not body.names and not body.cuts:
-            if body.order:
-                inner.query(body)
+        cut = None
+        while isinstance(body, QuerySyntax) and not body.names and cut is None:
+            if body.cuts and not isinstance(body.body, SelectQuery):
+                break
+            if body.order and not body.cuts:
+                binder.query(body)
+            cut = body if body.cuts else None
             body = body.body
-        if isinstance(body, SelectQuery) and body.group_by is None and body.having is None:
-            block = SelectBinder(self.source, body, inner, around, open=True)
-            found = block.partners()
-            if found is not None:
-                return found
-        plan = inner.query(query)
-        values = tuple(Column(at, f.type, f.name) for at, f in enumerate(plan.schema))
-        return Partners(plan, values)
+        if not isinstance(body, SelectQuery):
+            return Inner.of(binder.query(query))
+        if cut is not None and not self.is_once:
+            doubt_limit(self.source, cut.limit, cut.order, cut.limit_span)
+        return SelectBinder(self.source, body, binder, around, open=True).inner(cut)
 
     # ---- FROM items
 

@@ -7,7 +7,7 @@ into expressions over the output of the `Aggregate` node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
@@ -74,6 +74,8 @@ OPERATORS: dict[Any, str] = {
 }
 
 
+_IN_FROM = "put it into FROM and join with it"
+
 _OF_ROW = "it is computed of each row alone, as it comes; use the columns of the row"
 
 WINDOW_FUNCTIONS = frozenset((*ORDINALS, *PICKS, "lag", "lead", "ntile"))
@@ -85,6 +87,22 @@ class Functions(Protocol):
 
     def column(self, node: Scalar) -> Expr:
         """Return the column that stands for a window function."""
+
+
+class SubQueries(Protocol):
+    """What knows the sub-queries in the expressions of one place."""
+
+    def value(self, node: Scalar) -> Expr:
+        """Return what ``(SELECT x ..)`` stands for."""
+
+    def exists(self, node: Scalar) -> Expr:
+        """Return whether ``EXISTS (SELECT ..)``."""
+
+    def member(self, values: Sequence[Expr], holder: Scalar, node: Scalar) -> Expr:
+        """Return whether the values are in the sub-query that ``holder`` has."""
+
+    def compared(self, operator: str, value: Expr, node: Scalar) -> Expr:
+        """Return what ``x > ANY (SELECT ..)`` or ``x > ALL (SELECT ..)`` says."""
 
 
 @dataclass
@@ -130,6 +148,7 @@ class ScalarBinder:
     ``aggregates`` is None where none can stand.  ``aliases`` are names of the SELECT list; they are
     looked up after the scope, or before it when ``aliases_first``.  ``overs`` is None where no
     window function can stand.  ``of_row``: it is computed of each row as it comes, without a query.
+    ``asks`` knows the sub-queries that stand here, None where none can.
     ``uses`` notes which position each column outside of aggregates had and where it was written.
     """
 
@@ -152,6 +171,7 @@ class ScalarBinder:
         self.aliases_first = aliases_first
         self.overs = overs
         self.of_row = of_row
+        self.asks: SubQueries | None = None
         self.uses: list[tuple[int, Scalar]] = []
         self._inside: str | None = None
 
@@ -170,6 +190,7 @@ class ScalarBinder:
 
     def condition(self, node: Scalar) -> Expr:
         """Return an expression that must be BOOLEAN."""
+        _known(node)
         bound = self.bind(node)
         if bound.type == NULL:
             return Literal(None, BOOLEAN)
@@ -191,6 +212,15 @@ class ScalarBinder:
 
     def _operator(self, name: str, node: Scalar) -> Expr:
         left, right = node.this, node.expression
+        if isinstance(right, exp.Any | exp.All):
+            return self._asking(node).compared(name, self.bind(left), node)
+        if isinstance(right, exp.Anonymous) and _lists_values(right):
+            word = str(right.this).upper()
+            self.source.fail(
+                f"{word} behind a comparison must be followed by (SELECT ..); write x IN (1, 2, 3) "
+                f"to be one of some values",
+                span_of(right),
+            )
         for side in (left, right):
             if isinstance(side, exp.Interval):
                 return self._shift(name, node)
@@ -307,22 +337,25 @@ class ScalarBinder:
         high = self.call("le", [value, self.bind(node.args["high"])], node)
         return self.call("and", [low, high], node)
 
-    def _subquery(self, node: Scalar) -> Expr:
-        word = "IN" if isinstance(node, exp.In) else "EXISTS"
-        advice = "the two sides of an OR can be two queries put together by UNION"
-        if self.place != "WHERE":
-            advice = "put what it is about into a sub-query in FROM and write WHERE above it"
-            advice = _OF_ROW if self.of_row else advice
-        self.source.refuse(
-            f"{word} (SELECT ..) must be a condition of WHERE, alone or joined to others by AND, "
-            f"got it inside {'another condition' if self.place == 'WHERE' else self.place}; "
-            f"{advice}",
-            span_of(node),
+    def _asking(self, node: Scalar) -> SubQueries:
+        """Return what knows the sub-queries of this place."""
+        if self.asks is None:
+            self.source.refuse(
+                f"a sub-query cannot stand in {self.place}; {_OF_ROW if self.of_row else _IN_FROM}",
+                span_of(node),
+            )
+        return self.asks
+
+    def _quantified(self, node: Scalar) -> Expr:
+        self.source.fail(
+            "ANY, SOME and ALL must stand behind a comparison, x > ANY (SELECT ..)", span_of(node)
         )
 
     def _in(self, node: Scalar) -> Expr:
         if "query" in node.meta:
-            return self._subquery(node)
+            asking = self._asking(node)
+            row = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
+            return asking.member([self.bind(value) for value in row], node, node)
         items = [self.bind(item) for item in node.expressions]
         return self.call("in", [self.bind(node.this), *items], node)
 
@@ -353,6 +386,7 @@ class ScalarBinder:
             return resolve_case(branches, otherwise)
 
     def _truth(self, node: Scalar) -> Expr:
+        _known(node)
         bound = self.bind(node)
         if bound.type not in (BOOLEAN, NULL):
             self.source.fail(
@@ -510,6 +544,22 @@ class ScalarBinder:
         return [args[0], self.aggregates.time], where
 
 
+def _lists_values(call: exp.Anonymous) -> bool:
+    """Whether it is ``ANY (1, 2, 3)``: an aggregate has one argument."""
+    return str(call.this).upper() in ("ANY", "SOME", "ALL") and len(call.expressions) > 1
+
+
+def _known(condition: Scalar) -> None:
+    """Note where it makes no difference whether an IN is unknown or false: not below a NOT."""
+    if isinstance(condition, exp.Paren):
+        _known(condition.this)
+    elif isinstance(condition, exp.And | exp.Or):
+        _known(condition.this)
+        _known(condition.expression)
+    elif isinstance(condition, exp.In):
+        condition.meta["known"] = True
+
+
 _HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
     exp.Paren: lambda binder, node: binder.bind(node.this),
     exp.Column: ScalarBinder._column,
@@ -522,7 +572,10 @@ _HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
     exp.Is: lambda binder, node: binder.call("is_null", [binder.bind(node.this)], node),
     exp.Between: ScalarBinder._between,
     exp.In: ScalarBinder._in,
-    exp.Exists: ScalarBinder._subquery,
+    exp.Exists: lambda binder, node: binder._asking(node).exists(node),
+    exp.Subquery: lambda binder, node: binder._asking(node).value(node),
+    exp.Any: ScalarBinder._quantified,
+    exp.All: ScalarBinder._quantified,
     exp.Interval: ScalarBinder._interval,
     exp.Cast: ScalarBinder._cast,
     exp.Case: ScalarBinder._case,

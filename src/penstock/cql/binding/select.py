@@ -28,6 +28,7 @@ from penstock.algebra import (
     Window,
 )
 from penstock.catalog import StreamDef, TableDef
+from penstock.cql.binding.asked import Placing, asked_in
 from penstock.cql.binding.asof import AsofBinder
 from penstock.cql.binding.chains import Chain
 from penstock.cql.binding.doubts import doubt_groups, doubt_quotient_key
@@ -38,6 +39,7 @@ from penstock.cql.binding.grouping import (
     grouping_sets,
     over_outputs,
 )
+from penstock.cql.binding.inner import OUTSIDE, Cut, Grouping, Inner, reads_outside
 from penstock.cql.binding.joining import all_of, hinted
 from penstock.cql.binding.newest import push_bound
 from penstock.cql.binding.over import Overs, elements, has_over
@@ -47,7 +49,14 @@ from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
 from penstock.cql.binding.scope import PRIORITY, Scope, ScopeColumn
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.spark_windows import called, spark_window
-from penstock.cql.binding.subqueries import NOT_OUTSIDE, Condition, Partners, restrict, split
+from penstock.cql.binding.subqueries import (
+    NOT_OUTSIDE,
+    Asking,
+    Conjuncts,
+    partners,
+    restrict,
+    split,
+)
 from penstock.cql.binding.times import check_one_kind, element_time
 from penstock.cql.grammar.syntax import (
     FromItem,
@@ -112,8 +121,8 @@ class Queries(Protocol):
     def owner(self, item: FromItem) -> StreamDef | TableDef | None:
         """Return the stream or table whose rows an item of FROM has; None: those of a query."""
 
-    def partners(self, query: QuerySyntax, around: Scope) -> Partners:
-        """Bind a sub-query of WHERE."""
+    def inner(self, query: QuerySyntax, around: Scope) -> Inner:
+        """Bind a sub-query in an expression."""
 
     def closes(self, node: Node) -> bool:
         """Whether a stream of a plan closes parts of itself, by punctuations."""
@@ -123,8 +132,8 @@ class SelectBinder:
     """Binds one SELECT block.
 
     ``around`` is the scope of the query around a sub-query.  If it is ``open``, conjuncts of WHERE
-    may name its columns; they become ``conditions``, in which those columns stand behind the
-    block's own.  ``facts`` are conditions that hold for every row of the block.
+    may name its columns; they become ``conditions``, in which those columns have places from
+    `OUTSIDE` on.  ``facts`` are conditions that hold for every row of the block.
     """
 
     def __init__(
@@ -160,13 +169,61 @@ class SelectBinder:
         self.aliases: dict[str, Expr] = {}
         self.sets: list[frozenset[int]] = []
 
-    def partners(self) -> Partners | None:
-        """Return the block as a sub-query of WHERE; None if it aggregates."""
-        outputs = [bound for item in self.block.items for bound in self._outputs(item)]
-        if self.aggregates.calls or self.overs.spans or self.block.qualify is not None:
-            return None
+    def inner(self, cut: QuerySyntax | None) -> Inner:
+        """Return the block as a sub-query in an expression, with the LIMIT of the query around."""
+        block = self.block
+        functions = [*(i.expr for i in block.items), block.qualify]
+        if block.sets is not None or block.qualify is not None or has_over(functions):
+            if self.conditions:
+                self.source.refuse(
+                    "a sub-query with window functions or GROUPING SETS cannot name columns of the "
+                    "query around; join with it in FROM instead",
+                    block.span,
+                )
+            return Inner.of(self.bind(cut))
+        outputs = [bound for item in block.items for bound in self._outputs(item)]
+        having = block.having
+        found = None if having is None else self._bound(having, "HAVING", condition=True)
+        grouped = block.group_by is not None or having is not None or bool(self.aggregates.calls)
+        if not grouped and not block.distinct and cut is None:
+            placing = Placing(self.node)
+            values = tuple(placing.put([o.expr for o in outputs]))
+            return Inner(placing.node, values, tuple(self.conditions), tuple(self.facts))
+        whole = grouped and block.group_by is None
+        if whole and cut is not None and cut.limit != 0 and not cut.offset:
+            cut = None
+        if not self.conditions and not (whole and cut is None):
+            return Inner.of(self.bind(cut))
+        return self._grouped_inner(outputs, found, cut, grouped)
+
+    def _grouped_inner(
+        self, outputs: list[_Bound], having: _Bound | None, cut: QuerySyntax | None, grouped: bool
+    ) -> Inner:
+        """Return a sub-query that is more than selected rows, and what it is outside of them."""
+        block = self.block
+        keys = self._keys(outputs)
+        ordered = [] if cut is None else [self._order_key(i, outputs) for i in cut.order]
+        if block.distinct and cut is not None:
+            self.source.refuse(
+                "a sub-query with DISTINCT and LIMIT cannot name columns of the query around; use "
+                "GROUP BY in place of DISTINCT",
+                block.span,
+            )
+        placing = Placing(self.node)
+        grouping = None
+        if grouped:
+            outputs = [self._carried(bound, keys) for bound in outputs]
+            ordered = [self._carried(bound, keys) for bound in ordered]
+            names = (*(k.name for k in keys), *self.aggregates.names)
+            exprs = tuple(placing.put([k.expr for k in keys]))
+            calls = tuple(map(placing.call, self.aggregates.calls))
+            kept = None if having is None else self._carried(having, keys).expr
+            grouping = Grouping(exprs, calls, names, kept, block.group_by is None)
         values = tuple(o.expr for o in outputs)
-        return Partners(self.node, values, tuple(self.conditions), tuple(self.facts))
+        order = () if cut is None else sort_keys([o.expr for o in ordered], cut)
+        limits = None if cut is None else Cut(order, cut.limit, cut.offset)
+        conditions, facts = tuple(self.conditions), tuple(self.facts)
+        return Inner(placing.node, values, conditions, facts, grouping, block.distinct, limits)
 
     def bind(self, query: QuerySyntax | None = None) -> Node:
         """Return the plan of the block, with the ORDER BY and LIMIT of the query around it."""
@@ -187,20 +244,23 @@ class SelectBinder:
                 "GROUPING and GROUPING_ID must stand beside GROUP BY GROUPING SETS, ROLLUP or CUBE",
                 block.span,
             )
-        node, over = self.node, bool(self.overs.spans) or qualify is not None
+        placing, over = Placing(self.node), bool(self.overs.spans) or qualify is not None
         grouped = block.group_by is not None or having is not None or bool(self.aggregates.calls)
         if grouped and (not over or isinstance(self.overs, Ranks)):
-            node = self._aggregate(keys)
+            placing = self._aggregate(keys)
             outputs = [self._carried(bound, keys) for bound in outputs]
             ordered = [self._carried(bound, keys) for bound in ordered]
             qualify = None if qualify is None else self._carried(qualify, keys)
             if having is not None:
-                node = Filter(node, self._carried(having, keys).expr)
+                kept = placing.one(self._carried(having, keys).expr)
+                placing.node = Filter(placing.node, kept)
         if not over:
-            return self._select(node, outputs, ordered, query)
+            return self._select(placing, outputs, ordered, query)
         if isinstance(self.overs, Ranks) and grouped:
             self.overs.regroup(
-                node, len(keys), lambda e, span: self._carried(_Bound(e, span, []), keys).expr
+                placing.node,
+                len(keys),
+                lambda e, span: self._carried(_Bound(e, span, []), keys).expr,
             )
         return self._over(outputs, qualify, ordered, query)
 
@@ -227,6 +287,13 @@ class SelectBinder:
                 "aggregates into a sub-query in FROM: (SELECT .. GROUP BY ..)",
                 overs.spans[0],
             )
+        bounds = [*outputs, *ordered, *([qualify] if qualify is not None else [])]
+        for asked in asked_in(bound.expr for bound in bounds):
+            self.source.refuse(
+                "window functions over a stream and sub-queries cannot stand in one SELECT; put "
+                "the window functions into a sub-query in FROM: (SELECT .. OVER ..)",
+                asked.place.span,
+            )
         condition = None if qualify is None else qualify.expr
         if overs.counts_back:
             newest = overs.newest(condition)
@@ -237,14 +304,14 @@ class SelectBinder:
             node = newest.node
             if newest.rest:
                 node = Filter(node, all_of(newest.rest))
-            return self._select(node, outputs, ordered, query)
+            return self._select(Placing(node), outputs, ordered, query)
         if not block.distinct and not (query is not None and query.cuts):
             exprs, names = [o.expr for o in outputs], [o.name for o in outputs]
             return overs.plan(exprs, names, condition)
         node = overs.everything()
         if condition is not None:
             node = Filter(node, condition)
-        return self._select(node, outputs, ordered, query)
+        return self._select(Placing(node), outputs, ordered, query)
 
     def _over_ranks(
         self,
@@ -255,12 +322,13 @@ class SelectBinder:
         query: QuerySyntax | None,
     ) -> Node:
         """Return a block whose window functions are over snapshots: a relation."""
-        node = ranks.everything()
+        placing = Placing(ranks.everything())
         if qualify is not None:
-            node = Filter(node, ranks.placed(qualify.expr))
+            kept = placing.one(ranks.placed(qualify.expr))
+            placing.node = Filter(placing.node, kept)
         outputs = [replace(bound, expr=ranks.placed(bound.expr)) for bound in outputs]
         ordered = [replace(bound, expr=ranks.placed(bound.expr)) for bound in ordered]
-        return self._select(node, outputs, ordered, query)
+        return self._select(placing, outputs, ordered, query)
 
     def _over_snapshots(self, query: QuerySyntax | None) -> Node:
         """Bind the block again, with its window functions over snapshots."""
@@ -284,6 +352,7 @@ class SelectBinder:
             aliases_first,
             None if place == "HAVING" else self.overs,
         )
+        binder.asks = Asking(self.source, self.queries, self.scope)
         expr = binder.condition(node) if condition else binder.bind(node)
         return _Bound(expr, span_of(node), binder.uses)
 
@@ -329,18 +398,45 @@ class SelectBinder:
             shared = [self._shared(name, before, own) for name in item.using]
             parts += [equal for _, _, equal in shared]
             scope = self._joined(chain, item, node, parts, shared, scope, own)
-        facts, asking = self._where(chain, scope)
+        where = split(self.block.where) if self.block.where is not None else Conjuncts([], [], [])
+        facts = self._where(where.plain, scope)
         plan, place = chain.build(facts)
         scope = scope.moved(place)
-        self.conditions = [self._placed(c, place, len(plan.schema)) for c in self.conditions]
+        self.conditions = [shift(c, _outside(c) | place) for c in self.conditions]
         self.facts = [shift(f, place) for f in facts]
-        for condition in asking:
+        for condition in where.asking:
+            inner = self.queries.inner(condition.query, scope)
+            wanted = partners(inner, condition)
+            if wanted is None:
+                where.mixed.append(condition.written)
+                continue
             binder = ScalarBinder(self.source, scope, "WHERE")
             values = [binder.bind(value) for value in condition.values]
-            partners = self.queries.partners(condition.query, scope)
-            check_one_kind(self.source, [plan, partners.node], condition.span)
-            plan = restrict(self.source, plan, condition, values, partners, self.facts)
-        return plan, scope
+            check_one_kind(self.source, [plan, wanted.node], condition.span)
+            plan = restrict(self.source, plan, condition, values, wanted, self.facts)
+        return self._mixed(plan, where.mixed, scope), scope
+
+    def _mixed(self, plan: Node, conditions: list[Scalar], scope: Scope) -> Node:
+        """Return the rows that fulfil conditions that compute with sub-queries."""
+        if not conditions:
+            return plan
+        placing = Placing(plan)
+        inside: list[Expr] = []
+        before = len(self.conditions)
+        for node in conditions:
+            binder = ScalarBinder(self.source, self._opened(scope), "WHERE")
+            binder.asks = Asking(self.source, self.queries, scope)
+            for part in conjuncts(binder.condition(node)):
+                for asked in asked_in([part]):
+                    if any(map(reads_outside, asked.args)):
+                        self.source.fail(NOT_OUTSIDE, asked.place.span)
+                to = self.conditions if reads_outside(part) else inside
+                to.append(placing.one(part))
+        found = Filter(placing.node, all_of(inside)) if inside else placing.node
+        if len(self.conditions) > before or found.schema == plan.schema:
+            return found
+        own = [Column(at, f.type, f.name) for at, f in enumerate(plan.schema.fields)]
+        return Project(found, tuple(own), plan.schema.names)
 
     def _asof(self, chain: Chain, item: FromItem, node: Node, before: Scope, own: Scope) -> None:
         """Join an item with everything since the last comma, each row with its nearest partner."""
@@ -387,33 +483,24 @@ class SelectBinder:
                 scope = scope.hide([right.index])
         return scope
 
-    def _where(self, chain: Chain, scope: Scope) -> tuple[list[Expr], list[Condition]]:
-        """Return the conjuncts of WHERE that belong here, and those that ask a sub-query.
+    def _where(self, plain: list[Scalar], scope: Scope) -> list[Expr]:
+        """Return the conjuncts of WHERE that belong here.
 
         Conjuncts that name columns of the query around are put aside.
         """
-        if self.block.where is None:
-            return [], []
-        plain, asking = split(self.block.where)
-        width = chain.width
-        if self.open and self.around is not None:
-            outside = {c.index: width + c.index for c in self.around.columns}
-            scope = scope.inside(self.around.moved(outside))
+        opened = self._opened(scope)
         parts: list[Expr] = []
         for node in plain:
-            parts += conjuncts(ScalarBinder(self.source, scope, "WHERE").condition(node))
-        outer = [p for p in parts if any(c >= width for c in columns_of(p))]
-        self.conditions = outer
-        self._width = width
-        return [p for p in parts if p not in outer], asking
+            parts += conjuncts(ScalarBinder(self.source, opened, "WHERE").condition(node))
+        self.conditions = [p for p in parts if reads_outside(p)]
+        return [p for p in parts if not reads_outside(p)]
 
-    def _placed(self, condition: Expr, place: dict[int, int], width: int) -> Expr:
-        """Return a condition over the columns of the plan and, behind them, those around it."""
-        moved = {
-            c: place[c] if c < self._width else c - self._width + width
-            for c in columns_of(condition)
-        }
-        return shift(condition, moved)
+    def _opened(self, scope: Scope) -> Scope:
+        """Return a scope in which columns of the query around can be named, if they can here."""
+        if not self.open or self.around is None:
+            return scope
+        places = {c.index: OUTSIDE + c.index for c in self.around.columns}
+        return scope.inside(self.around.moved(places))
 
     # ---- SELECT and GROUP BY
 
@@ -503,6 +590,7 @@ class SelectBinder:
         at = position(self.source, node, len(outputs), "GROUP BY")
         if at is None:
             binder = ScalarBinder(self.source, self.scope, "GROUP BY", None, self.aliases)
+            binder.asks = Asking(self.source, self.queries, self.scope)
             expr = binder.bind(node)
             key = _Bound(expr, span_of(node), binder.uses, self._label(node, expr))
         else:
@@ -516,13 +604,15 @@ class SelectBinder:
         doubt_quotient_key(self.source, key.expr, key.span)
         return key
 
-    def _aggregate(self, keys: list[_Bound]) -> Node:
-        calls = tuple(self.aggregates.calls)
+    def _aggregate(self, keys: list[_Bound]) -> Placing:
+        placing = Placing(self.node)
         names = [k.name for k in keys] + self.aggregates.names
-        exprs = tuple(k.expr for k in keys)
+        exprs = tuple(placing.put([k.expr for k in keys]))
+        calls = tuple(map(placing.call, self.aggregates.calls))
         if self.block.sets is not None:
-            return grouping_sets(self.node, exprs[:-1], self.sets, calls, names)
-        return Aggregate(self.node, exprs, calls, tuple(names))
+            sets = grouping_sets(placing.node, exprs[:-1], self.sets, calls, names)
+            return Placing(sets)
+        return Placing(Aggregate(placing.node, exprs, calls, tuple(names)))
 
     def _carried(self, bound: _Bound, keys: list[_Bound]) -> _Bound:
         """Return an expression as it is after the GROUP BY."""
@@ -552,7 +642,7 @@ class SelectBinder:
 
     def _select(
         self,
-        node: Node,
+        placing: Placing,
         outputs: list[_Bound],
         ordered: list[_Bound],
         query: QuerySyntax | None,
@@ -563,6 +653,8 @@ class SelectBinder:
         for bound in ordered:
             try:
                 keys.append(over_outputs(bound.expr, exprs, names))
+                if asked_in(keys[-1:]):
+                    raise Stray(Column(0, keys.pop().type))
             except Stray:
                 if self.block.distinct:
                     self.source.fail(
@@ -573,16 +665,13 @@ class SelectBinder:
                 keys.append(Column(at, bound.expr.type, self.source.text(bound.span)))
                 hidden.append(bound.expr)
         extra = [f"order {at + 1}" for at in range(len(hidden))]
-        plan = project(node, [*exprs, *hidden], [*names, *extra])
+        placed = placing.put([*exprs, *hidden])
+        plan = project(placing.node, placed, [*names, *extra])
         if self.block.distinct:
             plan = Distinct(plan)
         if query is None or not query.cuts:
             return plan
-        sort = tuple(
-            SortKey(key, item.descending, item.nulls_first)
-            for key, item in zip(keys, query.order, strict=True)
-        )
-        plan = top_k(plan, sort, query)
+        plan = top_k(plan, sort_keys(keys, query), query)
         if not hidden:
             return plan
         kept = [Column(at, e.type, n) for at, (e, n) in enumerate(zip(exprs, names, strict=True))]
@@ -606,6 +695,19 @@ def position(source: Script, node: Scalar, count: int, place: str) -> int | None
             span_of(node),
         )
     return number - 1
+
+
+def sort_keys(keys: Sequence[Expr], query: QuerySyntax) -> tuple[SortKey, ...]:
+    """Return the items of an ORDER BY with their expressions."""
+    return tuple(
+        SortKey(key, item.descending, item.nulls_first)
+        for key, item in zip(keys, query.order, strict=True)
+    )
+
+
+def _outside(expr: Expr) -> dict[int, int]:
+    """Return the places of columns of the query around, which stay."""
+    return {c: c for c in columns_of(expr) if c >= OUTSIDE}
 
 
 def top_k(plan: Node, order: tuple[SortKey, ...], query: QuerySyntax) -> Node:

@@ -18,8 +18,9 @@ from penstock.cql.grammar.call_forms import CALL_FORMS, escape_pattern, shift_he
 from penstock.cql.grammar.dialect import RESERVED, Steps
 from penstock.cql.grammar.syntax import Name, Span, span_of
 
-_SCALAR_QUERY = "there is no sub-query inside an expression: put it in FROM and join with it"
-
+_OWN_PARENTHESES = (
+    "a sub-query that is an argument must stand in parentheses of its own, F((SELECT ..))"
+)
 
 _AFTER_DURATION = RESERVED | frozenset(
     (
@@ -239,6 +240,8 @@ class ExpressionParser(Steps):
             text = self._curr.text
             named = self._is_plain_word() and text.upper() not in _CLAUSE_WORDS
             hint = f'; write "{text}" to use that word as a name' if named else ""
+            if self.is_word("SELECT", "WITH"):
+                hint = "; a sub-query stands in parentheses, (SELECT ..)"
             self.fail(f"an expression must come here, got {self.got()}{hint}")
         parts = [first]
         while self.sign(TokenType.DOT):
@@ -266,7 +269,8 @@ class ExpressionParser(Steps):
     def _parenthesis(self) -> Any:
         opened = self._curr.start
         self._advance()
-        self._refuse_query(opened)
+        if self.is_word("SELECT", "WITH"):
+            return self._query_in(exp.Subquery(), opened, opened)
         inner = self.scalar()
         comma = self.here()
         items = [inner]
@@ -310,10 +314,30 @@ class ExpressionParser(Steps):
             span,
         )
 
+    def _query_in(self, node: Any, start: int, opened: int) -> Any:
+        """Read the sub-query of a node, behind its parenthesis."""
+        node.meta["query"] = self.query()
+        self.close(TokenType.R_PAREN, ")", opened)
+        node.meta["span"] = self.since(start)
+        return node
+
+    def _quantified(self) -> Any:
+        """Read ``ANY (SELECT ..)``, ``SOME (SELECT ..)`` or ``ALL (SELECT ..)``."""
+        start, is_all = self._curr.start, self.is_word("ALL")
+        if not self._opens(self._next):
+            return None
+        then = self._tokens[self._index + 2 : self._index + 3]
+        if not then or then[0].text.upper() not in ("SELECT", "WITH"):
+            return None
+        self._advance()
+        opened = self._curr.start
+        self._advance()
+        return self._query_in(exp.All() if is_all else exp.Any(), start, opened)
+
     def _refuse_query(self, start: int) -> None:
         if self.is_word("SELECT", "WITH"):
             self._advance()
-            self.refuse(_SCALAR_QUERY, (start, self._prev.end + 1))
+            self.fail(_OWN_PARENTHESES, (start, self._prev.end + 1))
 
     def _call(self) -> Any:
         token = self._curr
@@ -402,11 +426,7 @@ class ExpressionParser(Steps):
         opened = self.here()[0]
         if not self.sign(TokenType.L_PAREN) or not self.is_word("SELECT", "WITH"):
             self.fail(f"EXISTS must be followed by (SELECT ..), got {self.got()}")
-        node = exp.Exists()
-        node.meta["query"] = self.query()
-        self.close(TokenType.R_PAREN, ")", opened)
-        node.meta["span"] = self.since(start)
-        return node
+        return self._query_in(exp.Exists(), start, opened)
 
     def duration_parts(self, word: str) -> tuple[str, str | None, Span]:
         """Read ``5 SECONDS``, ``'5' SECONDS``, ``'5 SECONDS'`` or a bare number, after ``word``."""
@@ -475,4 +495,7 @@ _SPECIAL: dict[str, Any] = {
     "TIMESTAMP": ExpressionParser._time_literal,
     "DATE": ExpressionParser._time_literal,
     "EXISTS": ExpressionParser._exists,
+    "ALL": ExpressionParser._quantified,
+    "ANY": ExpressionParser._quantified,
+    "SOME": ExpressionParser._quantified,
 }
