@@ -72,6 +72,8 @@ class _Shadow:
 
     def run(self, statement: Statement) -> None:
         match statement:
+            case statements.Create(definition, replaces=True):
+                self.catalog.replace(definition)
             case statements.Create(definition, if_not_exists):
                 kind = type(definition).__name__.removesuffix("Def").lower()
                 known = definition.name.lower() in self.catalog.of_kind(kind)
