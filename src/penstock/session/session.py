@@ -36,7 +36,7 @@ from penstock.session.frames import declare_stream, declare_table
 from penstock.session.handle import QueryHandle
 from penstock.session.scripts import Planned, bound_script
 from penstock.session.starting import opened_pipeline, remembered, start_queries
-from penstock.session.statements import create, drop, execute
+from penstock.session.statements import create, create_or_replace, drop, execute
 from penstock.settings import Settings
 from penstock.sources.formats import is_pushed
 from penstock.sources.table_formats import whole_table
@@ -209,13 +209,22 @@ class Session:
         return Relation(self.catalog.relation(name), self, priority=priority)
 
     def register(
-        self, name: str, node: Node, into: str | None = None, keep: int | None = None
+        self,
+        name: str,
+        node: Node,
+        into: str | None = None,
+        keep: int | None = None,
+        *,
+        replace: bool = False,
     ) -> QueryHandle:
-        """Add a query, or with ``keep`` a view that is kept, built in Python, and start it."""
+        """Add a query, or with ``keep`` a view that is kept, built in Python, and start it.
+
+        With ``replace`` it takes the place of the one of its name, as CREATE OR REPLACE does.
+        """
         self._check_open()
         kept = keep is not None
         made = ViewDef(name, node, keep=keep) if kept else QueryDef(name, node, into)
-        handle: QueryHandle = create(self, made)
+        handle: QueryHandle = create_or_replace(self, made) if replace else create(self, made)
         if self.autostart:
             self.start()
         return handle

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from penstock import algebra
+from penstock.asking.checkpoints import open_checkpoint
 from penstock.catalog import CLOCK, QueryDef, written_tables
 from penstock.errors import PenstockError, StateError
 from penstock.physical.lane_plan import has_priorities
@@ -21,12 +21,14 @@ from penstock.session.outlets import (
     open_lane_outlet,
     open_outlets,
 )
+from penstock.session.replacing import check_streams, replace_running
 from penstock.session.replaying import read_again
 from penstock.settings import Settings
 from penstock.sinks.delivery import Delivery
 from penstock.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from penstock.session.handle import QueryHandle
     from penstock.session.session import Session
 
 
@@ -89,6 +91,7 @@ def start_queries(session: Session) -> None:
     pipeline = session.pipeline
     pipeline.streams.update({d.name: d for d in (CLOCK, *session.catalog.streams.values())})
     pipeline.tables.update({d.name: d for d in session.catalog.tables.values()})
+    replace_running(session)
     fresh = {
         name: definition
         for name, definition in session.catalog.queries.items()
@@ -123,10 +126,15 @@ def start_queries(session: Session) -> None:
 def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
     """Compare a query, its streams and its sinks with the checkpoint; return its outlets."""
     handle = session._handles[name]
+    handle.before = None  # it was never started
     opened: list[str] = []
     with _undone(session, name, opened):
-        _check_streams(session, definition)
-        session.pipeline.book.check(handle.booked())
+        check_streams(session, definition)
+        booked = handle.booked()
+        session.pipeline.book.check(booked)
+        replaces = session.pipeline.book.replaces(booked)
+        if replaces:
+            session.pipeline.end_outlets([definition.name])
         for outlet in open_outlets(session, handle):
             opened.append(outlet)
         if handle.mode in LANE_MODES and has_priorities(definition.plan):
@@ -134,7 +142,19 @@ def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
         if definition.early is not None:
             opened.append(open_early_outlet(session, handle))
         session.pipeline.check_sinks(opened, session.allow_change)
+        if replaces and definition.name in opened and not _alike(session, handle):
+            session.pipeline.delivery.let_go(definition.name)
     return opened
+
+
+def _alike(session: Session, handle: QueryHandle) -> bool:
+    """Whether a query delivers the same columns in the same way as the checkpoint knows it."""
+    manifest = session.pipeline.manifest
+    known = open_checkpoint(session._folder).declared(manifest).queries.get(handle.name)
+    return known is not None and (known[0].schema, known[1]) == (
+        handle.definition.plan.schema,
+        handle.mode,
+    )
 
 
 @contextmanager
@@ -146,18 +166,6 @@ def _undone(session: Session, name: str, opened: Iterable[str]) -> Iterator[None
         session.pipeline.delivery.forget(opened)
         session._drop("query", name, if_exists=True)
         raise
-
-
-def _check_streams(session: Session, query: QueryDef) -> None:
-    """Check that the streams of a query are read as the checkpoint knows them."""
-    for name in sorted(algebra.streams_of(query.plan)):
-        changed = session.pipeline.changed_stream(session.catalog.get("stream", name))
-        if changed is not None and not session.allow_change:
-            raise StateError(
-                f"the stream {name} must be read as the checkpoint {session._folder} was made "
-                f"with, but {changed}: answers would be of two kinds. Nothing was changed: put "
-                f"it back, use another --checkpoint, or go on by --allow-change"
-            )
 
 
 def _check_missing(session: Session, fresh: set[str]) -> None:

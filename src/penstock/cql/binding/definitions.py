@@ -69,9 +69,12 @@ class DefinitionBinder:
         for other in rivals:
             known = self.catalog.of_kind(other).get(name.text.lower())
             if known is not None and not self._may_replace(other, known):
+                hint = (
+                    ", write CREATE OR REPLACE to put this in its place," if kind == other else ""
+                )
                 self.source.fail(
                     f"the name of a {kind} must be free, but {other} '{name.text}' exists; DROP it "
-                    f"first or choose another name",
+                    f"first{hint} or choose another name",
                     name.span,
                 )
 
@@ -91,9 +94,7 @@ class DefinitionBinder:
         sql = f"{found.sql};\n{self.sql}" if found.sql else ""
         if self.syntax.query is not None:
             made = self._query()
-            return replace(
-                made, name=found.name, within=found.within, weight=found.weight, sql=sql
-            )
+            return replace(made, name=found.name, within=found.within, weight=found.weight, sql=sql)
         within, weight = found.within, found.weight
         if "WITHIN" in given:
             within = seconds(self.source, given["WITHIN"], "WITHIN")

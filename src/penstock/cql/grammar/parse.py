@@ -314,8 +314,7 @@ class StatementParser(QueryParser):
     def _alter(self, start: int) -> AlterSyntax:
         if not self.accept("QUERY"):
             self.refuse(
-                f"only a query can be altered, got ALTER {self.got()}; write CREATE OR REPLACE "
-                f"with the whole declaration"
+                "only a query can be altered; write CREATE OR REPLACE with the whole declaration"
             )
         name = self.name("the name of a query")
         if self.accept("AS"):
@@ -334,7 +333,8 @@ class StatementParser(QueryParser):
         self.refuse(
             "there is no BACKFILL: what is kept of a query goes on, and the rest begins anew with "
             "the rows that come; to answer rows that were read before, run the query on another "
-            "checkpoint, from the beginning of its streams"
+            "checkpoint, from the beginning of its streams",
+            (self._prev.start, self._prev.end + 1),
         )
 
     def _query_clauses(self, clauses: dict[str, Any]) -> None:
