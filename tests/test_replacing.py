@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 
 from penstock import Session
-from penstock.errors import ConfigError, QueryError, StateError
+from penstock.errors import QueryError, StateError
 from penstock.operators.aggregate import AggregateSpec
 from penstock.physical.book import Moment, QueryBook
 from penstock.physical.explain_change import change_texts
 from penstock.physical.plan import PhysicalPlan
-from penstock.runs import failpoints
 from penstock.settings import Settings
-from penstock.sinks import read_committed
 from penstock.testing import Rig
 from tests.test_book import booked
 
 DECLARED = """
 CREATE STREAM s (k STRING, x BIGINT, t BIGINT) USING memory TIMESTAMP BY t SLACK 3;
 CREATE STREAM r (k STRING, y BIGINT, t BIGINT) USING memory TIMESTAMP BY t;
+"""
+READ = f"""{DECLARED}
+CREATE QUERY left_over AS SELECT x FROM s [NOW];
+CREATE QUERY right_over AS SELECT y FROM r [NOW];
 """
 GROUPS = "SELECT k, COUNT(*) AS n, SUM(x) AS total FROM s [RANGE 9] GROUP BY k"
 PAIRS = "SELECT s.k, x, y FROM s [RANGE 7] JOIN r [RANGE 5] ON s.k = r.k"
@@ -42,7 +44,7 @@ def fed(rig: Rig, first: int, last: int, seed: int = 1) -> None:
 
 
 def test_groups_go_on_and_are_seen_whole() -> None:
-    rig = Rig(f"{DECLARED} CREATE QUERY q AS SELECT * FROM ({GROUPS}) WHERE n > 3")
+    rig = Rig(f"{READ} CREATE QUERY q AS SELECT * FROM ({GROUPS}) WHERE n > 3")
     fed(rig, 0, 20)
     rig.sql(f"CREATE OR REPLACE QUERY q AS SELECT * FROM ({GROUPS}) WHERE n > 0")
     assert eras(rig, "q") == [1, 0]
@@ -58,7 +60,7 @@ def test_groups_go_on_and_are_seen_whole() -> None:
 
 
 def test_a_join_goes_on_with_its_old_partners() -> None:
-    rig = Rig(f"{DECLARED} CREATE QUERY q AS {PAIRS}")
+    rig = Rig(f"{READ} CREATE QUERY q AS {PAIRS}")
     fed(rig, 0, 20)
     rig.sql(f"CREATE OR REPLACE QUERY q AS SELECT k, SUM(x + y) AS z FROM ({PAIRS}) GROUP BY k")
     assert eras(rig, "q") == [1, 0]
@@ -69,7 +71,7 @@ def test_a_join_goes_on_with_its_old_partners() -> None:
 
 
 def test_rows_are_answered_once_by_the_text_that_is_there() -> None:
-    rig = Rig(f"{DECLARED} CREATE QUERY q AS ISTREAM (SELECT x FROM s WHERE k = 'a')")
+    rig = Rig(f"{READ} CREATE QUERY q AS ISTREAM (SELECT x FROM s WHERE k = 'a')")
     rig.feed("s", [("a", 1, 5), ("b", 2, 6)])
     assert rig.rows("q") == [(1, 5)]
     rig.sql("CREATE OR REPLACE QUERY q AS ISTREAM (SELECT x FROM s WHERE k = 'b')")
@@ -80,7 +82,7 @@ def test_rows_are_answered_once_by_the_text_that_is_there() -> None:
 
 def test_what_begins_anew_is_a_query_that_is_added_there() -> None:
     text = "SELECT DISTINCT k FROM s [ROWS 3]"
-    rig = Rig(f"{DECLARED} CREATE QUERY q AS SELECT DISTINCT x FROM s [ROWS 3]")
+    rig = Rig(f"{READ} CREATE QUERY q AS SELECT DISTINCT x FROM s [ROWS 3]")
     fed(rig, 0, 20)
     rig.sql(f"CREATE OR REPLACE QUERY q AS {text}; CREATE QUERY added AS {text}")
     fed(rig, 20, 40)
@@ -91,7 +93,7 @@ def test_what_begins_anew_is_a_query_that_is_added_there() -> None:
 
 
 def test_the_same_text_changes_nothing() -> None:
-    rig = Rig(f"{DECLARED} CREATE QUERY q AS {GROUPS}")
+    rig = Rig(f"{READ} CREATE QUERY q AS {GROUPS}")
     fed(rig, 0, 20)
     before = rig.intervals("q")
     rig.sql(f"CREATE OR REPLACE QUERY Q WEIGHT 5 AS {GROUPS}; ALTER QUERY q SET WITHIN 1 SECOND")
@@ -125,7 +127,7 @@ def test_every_aggregate_begins_equal_rows() -> None:
     names = [f"{call} AS c{i}" for i, call in enumerate(CALLS)]
     for by in ("k, ", ""):
         text = f"SELECT {by}{', '.join(names)} FROM s [RANGE 9]" + (" GROUP BY k" if by else "")
-        rig = Rig(f"{DECLARED} CREATE QUERY q AS SELECT * FROM ({text}) WHERE c0 > 2")
+        rig = Rig(f"{READ} CREATE QUERY q AS SELECT * FROM ({text}) WHERE c0 > 2")
         fed(rig, 0, 20)
         rig.sql(f"ALTER QUERY q AS SELECT * FROM ({text}) WHERE c0 > -1")
         assert eras(rig, "q") == [1, 0]
@@ -158,7 +160,7 @@ def test_texts_at_random_batches(seed: int) -> None:
     first, *later = chance.sample(TEXTS, 4)
     settings = {"lifetime": chance.choice(("direct", "negative"))}
     shards = chance.choice((1, 3))
-    script = f"{DECLARED} CREATE QUERY other AS {TEXTS[0]}; CREATE QUERY said AS {TEXTS[11]}"
+    script = f"{READ} CREATE QUERY other AS {TEXTS[0]}; CREATE QUERY said AS {TEXTS[11]}"
     rig = Rig(f"{script}; CREATE QUERY q AS {first}", shards=shards, settings=settings)
     alone = Rig(script, shards=shards, settings=settings)
     now = 0
@@ -307,65 +309,3 @@ def test_readers_of_a_view_go_on(session: Session) -> None:
     assert session.query("q").definition.plan is plan
     with pytest.raises(QueryError, match="must be free, but view 'v' exists"):
         session.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT k FROM s [ROWS 4]")
-
-
-# On Spark
-
-
-def row_files(folder: Path) -> list[dict[str, Any]]:
-    return list(read_committed(folder))
-
-
-def script(folder: Path, text: str, verb: str = "CREATE") -> str:
-    sink = f"CREATE SINK out USING parquet OPTIONS (path '{folder}/out', changes 'log')"
-    return f"{DECLARED} {sink}; {verb} QUERY q INTO out AS {text}"
-
-
-@pytest.mark.spark
-def test_a_query_is_replaced_while_it_runs_and_behind_a_crash(spark: Any, tmp_path: Path) -> None:
-    old, new = (f"SELECT * FROM ({GROUPS}) WHERE n > {least}" for least in (1, 0))
-    settings = {"shards": 2, "trigger": "10ms"}
-
-    def run(text: str, verb: str = "CREATE") -> Session:
-        made = Session(spark, checkpoint=tmp_path / "c", settings=settings)
-        made.sql(script(tmp_path, text, verb))
-        return made
-
-    with run(old) as session:
-        session.push("s", [("a", 1, t) for t in range(10)])
-        session.await_idle(60)
-        before = row_files(tmp_path / "out")
-        assert before
-        with pytest.raises(ConfigError, match="must be new, or hold answers of the same query"):
-            session.sql("CREATE OR REPLACE QUERY q INTO out AS SELECT k FROM s [RANGE 9]")
-        assert "HAVING" not in session.query("q").definition.sql
-        told = session.sql(f"EXPLAIN REPLACE QUERY q INTO out AS {new}")
-        assert "goes on: Aggregate" in told
-        failpoints.arm("manifest-temp=raise")
-        session.sql(f"CREATE OR REPLACE QUERY q INTO out AS {new}")
-        session.push("s", [("b", 1, 12)])
-        with pytest.raises(StateError, match="failure point manifest-temp"):
-            session.await_idle(60)
-    failpoints.arm("")
-    with pytest.raises(StateError, match="if that is wanted, write CREATE OR REPLACE"), run(new):
-        pass
-    failpoints.arm("manifest-renamed=raise")
-    with (
-        pytest.raises(StateError, match="failure point manifest-renamed"),
-        run(new, "CREATE OR REPLACE") as session,
-    ):
-        session.await_idle(60)
-    failpoints.arm("")
-    with run(new) as session:  # the manifest has the new text
-        assert session.query("q").status()["since"] == 10
-        session.push("s", [("b", 1, 30)])
-        session.finish("s")
-        session.await_end(60)
-    rows = row_files(tmp_path / "out")
-    assert rows[: len(before)] == before
-    first = [row for row in rows if row["_time"] == 10 and row["_sign"] == 1]
-    assert [(row["k"], row["n"]) for row in first if row["k"] == "a"] == [("a", 8)]
-    assert [(r["k"], r["n"]) for r in rows if r["_time"] == 12 and r["_sign"] == 1] == [
-        ("a", 6),
-        ("b", 1),
-    ]

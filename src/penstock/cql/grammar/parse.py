@@ -235,9 +235,9 @@ class StatementParser(QueryParser):
             return ExplainSyntax(level, change.name, None, self.since(start), change)
         if not self.starts_query():
             self.fail(
-                f"EXPLAIN must be followed by QUERY name, by a query, or by REPLACE QUERY name AS "
-                f"a query, got {self.got()}; before it may stand LOGICAL, OPTIMIZED, PHYSICAL or "
-                f"ANALYZE"
+                f"EXPLAIN must be followed by QUERY name or by a query, got {self.got()}; before "
+                f"a query may stand REPLACE QUERY name AS, and before all of it LOGICAL, "
+                f"OPTIMIZED, PHYSICAL or ANALYZE"
             )
         return ExplainSyntax(level, None, self.query(), self.since(start))
 
