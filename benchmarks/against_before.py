@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.before_job import PLANS
 from benchmarks.harness import Measure, console, folder, medians, write_stream
-from benchmarks.jobs import Job, running
+from penstock.bench.jobs import Job, running
 
 ROOT = Path(__file__).parent.parent
 BEFORE = os.environ.get("PENSTOCK_BEFORE", "35dd49a655")

@@ -27,7 +27,7 @@ import pyarrow.csv
 from pyspark.sql import SparkSession
 
 from benchmarks.harness import SCHEMA, Measure, console, folder, medians, run_penstock
-from benchmarks.jobs import Job, running
+from penstock.bench.jobs import Job, running
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / ".venv-flink"

@@ -43,7 +43,7 @@ from benchmarks.harness import (
     spark_session,
     write_stream,
 )
-from benchmarks.jobs import started
+from penstock.bench.jobs import started
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import one_array
 

@@ -602,7 +602,7 @@ STATEMENTS = [
     ),
     (
         "CREATE QUERY q SELECT k FROM a",
-        "must be followed by INTO sink, WITHIN duration, WEIGHT number or AS",
+        "must be followed by INTO sink, EARLY INTO sink, WITHIN duration, WEIGHT number or AS",
         "SELECT",
     ),
     ("CREATE QUERY athens AS SELECT k FROM a", "but query 'athens' exists", "athens"),

@@ -24,6 +24,7 @@ from penstock.physical.priorities import priorities
 from penstock.reference import Inputs, relation, to_intervals
 from penstock.session import Session
 from penstock.session.builder import Relation
+from penstock.testing import Rig
 
 STREAMS = """
 CREATE STREAM a (k INT, x INT, t INT) USING memory TIMESTAMP BY t
@@ -363,7 +364,7 @@ def test_what_python_cannot_name(session: Session) -> None:
             made.where("_priority > 1")
 
 
-# What is shown, and EARLY INTO, which has no effect yet
+# What is shown, and EARLY INTO
 
 
 def test_priority_is_shown(session: Session) -> None:
@@ -391,3 +392,18 @@ def test_a_query_without_early_into(session: Session) -> None:
     assert handle.definition.early is None
     assert handle.booked().describe(None)["early"] is None
     assert "EARLY INTO" not in {row["name"] for row in session.sql("DESCRIBE p").to_pylist()}
+
+
+COUNTED = """CREATE QUERY n INTO hot EARLY INTO soon AS
+  SELECT k, COUNT(*) AS n FROM a [RANGE 5] GROUP BY k"""
+
+
+def test_early_into_of_what_cannot_be_early_is_refused_when_it_is_declared(
+    session: Session,
+) -> None:
+    with pytest.raises(QueryError, match="EARLY INTO answers each important row alone"):
+        session.sql(COUNTED)
+    assert "n" not in session.catalog.queries
+    sinks = "".join(f"CREATE SINK {n} USING jsonl OPTIONS (path '{n}');" for n in ("hot", "soon"))
+    with pytest.raises(QueryError, match="EARLY INTO answers each important row alone"):
+        Rig(STREAMS + sinks + COUNTED)

@@ -23,12 +23,15 @@ from penstock.bench import (
     chain_engine,
     chain_picture,
     lifetimes_picture,
+    nexmark_picture,
     priorities_picture,
     tpmj_picture,
 )
 from penstock.bench import lifetimes as bench_lifetimes
+from penstock.bench import nexmark as bench_nexmark
 from penstock.bench import priorities as bench_priorities
 from penstock.bench import tpmj as bench_tpmj
+from penstock.bench.nexmark_events import Events
 from penstock.cli.live import LiveTable
 from penstock.cli.shell import Shell, show
 from penstock.cli.stopping import Stop
@@ -460,6 +463,53 @@ def priorities(
             bench_priorities.tables(report), report.as_json(), raw, plot, priorities_picture.draw
         )
         if not all(bar.met for bar in report.bars()):
+            raise typer.Exit(1)
+
+
+@bench.command()
+def nexmark(
+    events: Annotated[int, typer.Option(help="People, auctions and bids.", min=50)] = 1_000_000,
+    queries: Annotated[
+        str, typer.Option(help="Which queries, such as q0,q5; default: all.")
+    ] = ",".join(bench_nexmark.QUERIES),
+    against: Annotated[str, typer.Option(help="'flink': beside Flink SQL.")] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the events.", min=0)] = 1,
+    cores: Annotated[int, typer.Option(help="Cores of each side.", min=1)] = 2,
+    limit: Annotated[float, typer.Option(help="Most seconds of a query on one side.")] = 600.0,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder for the events; default: a temporary one, kept.")
+    ] = None,
+    raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG file for the picture.")] = None,
+    settings: SettingsGiven = None,
+) -> None:
+    """NEXMark: events a second of each of its queries, from files, beside Flink if asked for.
+
+    What is measured is kept in --raw after every query.
+    """
+    with _errors():
+        if against not in ("", "flink"):
+            raise ConfigError(f"--against must be 'flink' or left out, got '{against}'")
+        names = tuple(name.strip().lower() for name in queries.split(",") if name.strip())
+        request = bench_nexmark.Request(
+            Events(events, seed), names, against == "flink", cores, limit, data, _settings(settings)
+        )
+
+        def keep(report: bench_nexmark.Report) -> None:
+            if raw is not None:
+                raw.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+
+        with Progress(console=err, transient=True) as progress:
+            task = progress.add_task("nexmark", total=1.0)
+            report = bench_nexmark.measure(
+                request,
+                lambda text, share: progress.update(task, completed=share, description=text),
+                keep,
+            )
+        _show_report(
+            bench_nexmark.tables(report), report.as_json(), raw, plot, nexmark_picture.draw
+        )
+        if any(line.penstock.seconds is None for line in report.lines):
             raise typer.Exit(1)
 
 

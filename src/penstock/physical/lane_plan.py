@@ -86,6 +86,7 @@ def lane_of(node: Node, mode: str, first: int, by_merging: bool = False) -> Lane
     try:
         if mode not in ("stream", "intervals"):
             kind = _MODES.get(mode, mode)
+            _each_branch(node, first)  # what the plan itself has against it comes first
             raise _MainLaneError(f"a {kind} needs deaths too, in their order{_OTHER_MODES[mode]}")
         if by_merging and any(isinstance(n, algebra.Join) for n in algebra.walk(node)):
             raise _MainLaneError("joins by merging cannot be asked between two batches")

@@ -25,7 +25,7 @@ from penstock.expr import functions
 from penstock.expr.types import type_name
 from penstock.masking import masked, shown_option
 from penstock.model import INF, MIN_TIME, TIMESTAMP
-from penstock.physical.early_plan import early_outlet
+from penstock.physical.early_plan import early_outlet, early_plan
 from penstock.physical.observation import StreamState
 from penstock.physical.waits import is_timed
 from penstock.runs.deliveries import lane_outlet, reject_outlet
@@ -153,6 +153,8 @@ def _create_query(session: Session, definition: QueryDef) -> QueryHandle:
         raise QueryError(
             f"a continuous query must read at least one stream, but '{definition.name}' reads none"
         )
+    if definition.early is not None:
+        early_plan(definition.plan)  # says why it cannot be
     session.catalog.add(definition)
     return _handle(session, definition, mode_of(definition, sink))
 

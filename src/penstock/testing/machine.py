@@ -28,6 +28,7 @@ from penstock.model import INF, MIN_TIME, TIMESTAMP
 from penstock.operators.output import OutputSpec
 from penstock.optimizer.nameless import canonical
 from penstock.physical.book import BookedQuery
+from penstock.physical.early_plan import early_plan
 from penstock.physical.planner import Query
 from penstock.physical.progress import Decision, newest_times
 from penstock.reference import (
@@ -172,6 +173,8 @@ class Machine:
         sink = None
         if definition.sink is not None:
             sink = self.catalog.get("sink", definition.sink)
+        if definition.early is not None:
+            early_plan(definition.plan)  # says why it cannot be
         streams = algebra.streams_of(definition.plan)
         for node in algebra.walk(definition.plan):
             if not isinstance(node, algebra.TableScan) or node.rows is not None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.algebra import Filter, Join, Node, Project, Scan, TableScan, Window, walk
 from penstock.cql.binding.doubts import doubt_unit
+from penstock.cql.binding.scope import PRIORITY
 from penstock.cql.binding.script import Script
 from penstock.cql.grammar.foreign import UNITS
 from penstock.cql.grammar.syntax import (
@@ -156,7 +157,8 @@ def seconds(source: Script, duration: Duration, word: str) -> float:
     """Return a duration of wall-clock time in seconds."""
     if duration.unit is None:
         source.fail(
-            f"{word} is wall-clock time and needs a unit, such as {duration.number} SECONDS",
+            f"{word} is wall-clock time and needs a unit, such as {duration.number} SECONDS "
+            f"or {duration.number} MILLISECONDS",
             duration.span,
         )
     micros = Decimal(duration.number) * unit_microseconds(source, duration.unit, duration.span)
@@ -375,6 +377,12 @@ def find_column(source: Script, schema: Schema, name: Name, owner: str) -> int:
     """Return the position of a column by name, whatever its case."""
     found = [i for i, f in enumerate(schema.fields) if f.name.lower() == name.text.lower()]
     if not found:
+        if name.text.lower() == PRIORITY:
+            source.refuse(
+                f"{PRIORITY} is an expression over a row, and a column must stand here; put a "
+                f"sub-query in FROM that names it, {PRIORITY} AS level",
+                name.span,
+            )
         source.fail(
             f"{owner} has no column '{name.text}'; {suggest(name.text, schema.names)}", name.span
         )

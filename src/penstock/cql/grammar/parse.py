@@ -32,7 +32,7 @@ from penstock.cql.grammar.syntax import (
     StatementSyntax,
     WindowSyntax,
 )
-from penstock.errors import QueryError, suggest
+from penstock.errors import QueryError, closest, suggest
 
 KINDS = ("STREAM", "TABLE", "SINK", "VIEW", "QUERY")
 SHOWN = ("QUERIES", "STREAMS", "TABLES", "VIEWS", "SINKS", "FUNCTIONS")
@@ -56,7 +56,7 @@ _VERBS = [
 
 MATERIALIZED = "materialized view"
 _BEFORE_AS = {
-    "query": "INTO sink, WITHIN duration, WEIGHT number or ",
+    "query": "INTO sink, EARLY INTO sink, WITHIN duration, WEIGHT number or ",
     MATERIALIZED: "KEEP duration or ",
 }
 
@@ -380,8 +380,10 @@ class StatementParser(QueryParser):
             word = self._curr.text.upper()
             if not self.is_word(*allowed):
                 listed = ", ".join(_CLAUSE_TEXT.get(c, c) for c in allowed)
+                meant = closest(word, allowed)
+                hint = f"did you mean {_CLAUSE_TEXT.get(meant, meant)}? " if meant else ""
                 self.fail(
-                    f"{self.got()} is not a clause of CREATE {kind.upper()}; its clauses are "
+                    f"{self.got()} is not a clause of CREATE {kind.upper()}; {hint}its clauses are "
                     f"{listed}"
                 )
             text = _CLAUSE_TEXT.get(word, word)

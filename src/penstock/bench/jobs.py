@@ -40,7 +40,7 @@ def started(
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a process that ends when its standard input does; its errors go to ``log``."""
     with open(log, "w") as errors:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - commands are made here, not given by users
             [str(part) for part in command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
