@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from penstock import Session
-from penstock.errors import QueryError, StateError
+from penstock.errors import ConfigError, QueryError, StateError
 from penstock.operators.aggregate import AggregateSpec
 from penstock.physical.book import Moment, QueryBook
 from penstock.physical.explain_change import change_texts
 from penstock.physical.plan import PhysicalPlan
+from penstock.runs import failpoints
 from penstock.settings import Settings
+from penstock.sinks import read_committed
 from penstock.testing import Rig
 from tests.test_book import booked
 
@@ -309,3 +311,65 @@ def test_readers_of_a_view_go_on(session: Session) -> None:
     assert session.query("q").definition.plan is plan
     with pytest.raises(QueryError, match="must be free, but view 'v' exists"):
         session.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT k FROM s [ROWS 4]")
+
+
+# On Spark
+
+
+def row_files(folder: Path) -> list[dict[str, Any]]:
+    return list(read_committed(folder))
+
+
+def script(folder: Path, text: str, verb: str = "CREATE") -> str:
+    sink = f"CREATE SINK out USING parquet OPTIONS (path '{folder}/out', changes 'log')"
+    return f"{DECLARED} {sink}; {verb} QUERY q INTO out AS {text}"
+
+
+@pytest.mark.spark
+def test_a_query_is_replaced_while_it_runs_and_behind_a_crash(spark: Any, tmp_path: Path) -> None:
+    old, new = (f"SELECT * FROM ({GROUPS}) WHERE n > {least}" for least in (1, 0))
+    settings = {"shards": 2, "trigger": "10ms"}
+
+    def run(text: str, verb: str = "CREATE") -> Session:
+        made = Session(spark, checkpoint=tmp_path / "c", settings=settings)
+        made.sql(script(tmp_path, text, verb))
+        return made
+
+    with run(old) as session:
+        session.push("s", [("a", 1, t) for t in range(10)])
+        session.await_idle(60)
+        before = row_files(tmp_path / "out")
+        assert before
+        with pytest.raises(ConfigError, match="must be new, or hold answers of the same query"):
+            session.sql("CREATE OR REPLACE QUERY q INTO out AS SELECT k FROM s [RANGE 9]")
+        assert "HAVING" not in session.query("q").definition.sql
+        told = session.sql(f"EXPLAIN REPLACE QUERY q INTO out AS {new}")
+        assert "Aggregate" in told.splitlines()[1]
+        failpoints.arm("manifest-temp=raise")
+        session.sql(f"CREATE OR REPLACE QUERY q INTO out AS {new}")
+        session.push("s", [("b", 1, 12)])
+        with pytest.raises(StateError, match="failure point manifest-temp"):
+            session.await_idle(60)
+    failpoints.arm("")
+    with pytest.raises(StateError, match="if that is wanted, write CREATE OR REPLACE"), run(new):
+        pass
+    failpoints.arm("manifest-renamed=raise")
+    with (
+        pytest.raises(StateError, match="failure point manifest-renamed"),
+        run(new, "CREATE OR REPLACE") as session,
+    ):
+        session.await_idle(60)
+    failpoints.arm("")
+    with run(new) as session:  # the manifest has the new text
+        assert session.query("q").status()["since"] == 10
+        session.push("s", [("b", 1, 30)])
+        session.finish("s")
+        session.await_end(60)
+    rows = row_files(tmp_path / "out")
+    assert rows[: len(before)] == before
+    first = [row for row in rows if row["_time"] == 10 and row["_sign"] == 1]
+    assert [(row["k"], row["n"]) for row in first if row["k"] == "a"] == [("a", 8)]
+    assert [(r["k"], r["n"]) for r in rows if r["_time"] == 12 and r["_sign"] == 1] == [
+        ("a", 6),
+        ("b", 1),
+    ]

@@ -105,7 +105,7 @@ class CheckpointView:
 
         They come as those that its own program pushes.
         """
-        declared = self._reader.read(self._declared)
+        declared = self._reader.read(self.declared)
         if declared is None:
             raise self._empty()
         definition: StreamDef = declared.catalog.get("stream", stream)

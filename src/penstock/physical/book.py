@@ -130,6 +130,10 @@ class BookedQuery:
         self.parts = {name: Part.of(told) for name, told in known.get("parts", {}).items()}
         self.eras = tuple(Era.of(told) for told in known.get("eras", ()))
 
+    def goes_on(self, now: Moment) -> bool:
+        """Whether it took part before the next batch."""
+        return self.batch is not None and self.batch < now.batch
+
     def take_over(self, before: BookedQuery) -> None:
         """Go on as a query of the same plan did."""
         self.since, self.batch, self.shared = before.since, before.batch, before.shared
@@ -350,7 +354,7 @@ class QueryBook:
         if before is None or has_priorities(query.node):
             return
         if query.is_row_by_row:
-            query.since = before.eras[0].since  # each row is answered by the text when it comes
+            query.since = None  # each row is answered by the text that is there when it comes
             return
         since = begins(query.since, (moment.beats.get(s, MIN_TIME) for s in query.streams))
         if since is None:

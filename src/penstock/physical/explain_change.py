@@ -20,7 +20,7 @@ def change_texts(whole: PhysicalPlan, query: BookedQuery, node: Node, now: Momen
 
     ``node`` is its plan after the rules.
     """
-    if query.batch is not None and query.batch < now.batch:
+    if query.goes_on(now):
         yield "the plan is the same: all of it goes on, nothing begins anew"
         return
     if query.before is None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.operators.aggregate import AggregateSpec
+from penstock.operators.merge_join import TemporalMergeJoinSpec
 from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.since import SinceSpec
 from penstock.optimizer.window_joins import digest
@@ -63,7 +64,8 @@ def _fits(planner: Planner, part: Node, at: int, numbers: Mapping[str, int]) -> 
     made = planner.nodes[node.inputs[0].producer].spec if signs else node.spec
     if are_groups(part) and not isinstance(made, AggregateSpec):
         return False
-    return node.digest in numbers and made is not None and made.sliced
+    in_slices = made is not None and (made.sliced or isinstance(made, TemporalMergeJoinSpec))
+    return node.digest in numbers and in_slices
 
 
 def broken(made: PhysicalPlan, numbers: Mapping[str, int]) -> frozenset[str]:

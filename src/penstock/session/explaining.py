@@ -23,6 +23,7 @@ from penstock.physical.selections import conjunct_orders
 from penstock.physical.waits import heartbeats
 from penstock.runs.manifest import Manifest
 from penstock.schedule.board import Promise
+from penstock.session.replacing import check_priorities
 from penstock.session.starting import newest_manifest
 from penstock.spark.pipeline import moment_after
 
@@ -162,6 +163,9 @@ def change_explained(session: Session, change: QueryDef, mode: str) -> list[str]
     booked.replaces = True
     book.add(booked)
     whole = book.plan(now)
+    before = session.catalog.queries.get(change.name.lower())
+    if booked.before is not None and not booked.goes_on(now):
+        check_priorities(change.name, change.plan, None if before is None else before.plan)
     lines = [f"replacing query {change.name}, with batch {now.batch}"]
     return [*lines, *change_texts(whole, booked, book.optimized(change.name), now)]
 

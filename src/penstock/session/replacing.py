@@ -6,32 +6,20 @@ has the columns of the old one and goes the same way into the same sink, that go
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock import algebra
+from penstock.algebra import Node
 from penstock.catalog import QueryDef, written_tables
 from penstock.errors import PenstockError, StateError
-from penstock.physical.early_plan import early_outlet
 from penstock.physical.lane_plan import has_priorities
-from penstock.runs.deliveries import lane_outlet
-from penstock.session.outlets import (
-    LANE_MODES,
-    Way,
-    open_early_outlet,
-    open_lane_outlet,
-    open_outlets,
-    ways,
-)
+from penstock.session.outlets import Way, open_outlets, ways
 
 if TYPE_CHECKING:
     from penstock.session.handle import QueryHandle
     from penstock.session.session import Session
-
-_PATIENCE = 30.0
-"""Seconds in which the lane must have delivered what it has answered."""
 
 
 def replace_running(session: Session) -> None:
@@ -63,10 +51,9 @@ def _replace(session: Session, handle: QueryHandle, before: QueryHandle) -> None
     booked = handle.booked()
     old, new = _answers(session, before), _answers(session, handle)
     same_sink = _sink_of(session, before) == _sink_of(session, handle)
-    urgent = has_priorities(before.definition.plan), has_priorities(definition.plan)
-    if any(urgent):
-        _check_lane(handle, before, old == new and same_sink)
-        _await_lane(session)
+    kept = booked.signature == pipeline.book.queries[before.name].signature
+    if not (kept and same_sink and definition.early == before.definition.early):
+        check_priorities(definition.name, definition.plan, before.definition.plan)
     known = pipeline.delivery.outlets.get(before.name)
     if old == new and same_sink:
         handle.sink = before.sink
@@ -79,12 +66,8 @@ def _replace(session: Session, handle: QueryHandle, before: QueryHandle) -> None
             pipeline.end_outlets([before.name])
         for outlet in open_outlets(session, handle):
             opened.append(outlet)
-        if urgent == (False, True) and handle.mode in LANE_MODES:
-            opened.append(open_lane_outlet(session, handle))
-            if definition.early is not None:
-                opened.append(open_early_outlet(session, handle))
         pipeline.check_sinks(opened, session.allow_change)
-        if old != new and before.name in opened:
+        if before.name in opened:
             pipeline.delivery.let_go(before.name)
         pipeline.delivery.begin(opened)
     except BaseException:
@@ -96,10 +79,6 @@ def _replace(session: Session, handle: QueryHandle, before: QueryHandle) -> None
     if known is not None and handle.sink is not before.sink:
         known.sink.close()
     pipeline.replace(booked)
-    if urgent == (True, False):
-        ended = [lane_outlet(before.name), lane_outlet(early_outlet(before.name))]
-        pipeline.delivery.forget(ended)
-        pipeline.end_outlets(ended)
 
 
 def _answers(session: Session, handle: QueryHandle) -> Way | None:
@@ -113,30 +92,15 @@ def _sink_of(session: Session, handle: QueryHandle) -> object:
     return None if name is None else session.catalog.get("sink", name)
 
 
-def _check_lane(handle: QueryHandle, before: QueryHandle, same: bool) -> None:
-    """Refuse what would need another outlet for answers by the lane while it runs."""
-    if has_priorities(before.definition.plan) and not (
-        same and handle.definition.early == before.definition.early
-    ):
+def check_priorities(name: str, new: Node, old: Node | None) -> None:
+    """Refuse another text, sink or EARLY INTO where answers may be on their way by the lane."""
+    if any(has_priorities(plan) for plan in (new, old) if plan is not None):
         raise StateError(
-            f"a query over streams with PRIORITY must keep its columns, its sink and EARLY INTO "
-            f"when it is replaced, because answers may be on their way by the lane, but those of "
-            f"'{handle.name}' would change; DROP it, and create one of another name, with another "
-            f"sink"
+            f"a query over streams with PRIORITY must keep its text, its sink and EARLY INTO while "
+            f"it exists, because answers may be on their way by the lane, but those of '{name}' "
+            f"would change; write DROP QUERY IF EXISTS {name} before CREATE QUERY, for one run: it "
+            f"begins anew"
         )
-
-
-def _await_lane(session: Session) -> None:
-    """Wait until what the lane has answered is delivered."""
-    deadline = time.monotonic() + _PATIENCE
-    while not session.pipeline.lane.is_quiet:
-        session.check()
-        if time.monotonic() > deadline:
-            raise StateError(
-                "the answers by the lane must be delivered before a query is replaced, but some "
-                f"still were not after {_PATIENCE:g} seconds; nothing was changed: run it again"
-            )
-        time.sleep(0.01)
 
 
 def check_streams(session: Session, query: QueryDef) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from penstock.algebra import Node
 from penstock.asking.checkpoints import open_checkpoint
 from penstock.catalog import CLOCK, QueryDef, written_tables
 from penstock.errors import PenstockError, StateError
@@ -21,7 +22,7 @@ from penstock.session.outlets import (
     open_lane_outlet,
     open_outlets,
 )
-from penstock.session.replacing import check_streams, replace_running
+from penstock.session.replacing import check_priorities, check_streams, replace_running
 from penstock.session.replaying import read_again
 from penstock.settings import Settings
 from penstock.sinks.delivery import Delivery
@@ -133,7 +134,11 @@ def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
         booked = handle.booked()
         session.pipeline.book.check(booked)
         replaces = session.pipeline.book.replaces(booked)
+        known = _known(session, name) if replaces else None
+        other = replaces and not _alike(handle, known)
         if replaces:
+            check_priorities(definition.name, definition.plan, known and known[0])
+        if other:  # what was delivered is complete
             session.pipeline.end_outlets([definition.name])
         for outlet in open_outlets(session, handle):
             opened.append(outlet)
@@ -142,19 +147,22 @@ def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
         if definition.early is not None:
             opened.append(open_early_outlet(session, handle))
         session.pipeline.check_sinks(opened, session.allow_change)
-        if replaces and definition.name in opened and not _alike(session, handle):
+        if other and definition.name in opened:
             session.pipeline.delivery.let_go(definition.name)
     return opened
 
 
-def _alike(session: Session, handle: QueryHandle) -> bool:
-    """Whether a query delivers the same columns in the same way as the checkpoint knows it."""
+def _known(session: Session, name: str) -> tuple[Node, str] | None:
+    """Return the plan and the mode of a query as the checkpoint knows it."""
     manifest = session.pipeline.manifest
-    known = open_checkpoint(session._folder).declared(manifest).queries.get(handle.name)
-    return known is not None and (known[0].schema, known[1]) == (
-        handle.definition.plan.schema,
-        handle.mode,
-    )
+    found = open_checkpoint(session._folder).declared(manifest).queries
+    return next((told for key, told in found.items() if key.lower() == name.lower()), None)
+
+
+def _alike(handle: QueryHandle, known: tuple[Node, str] | None) -> bool:
+    """Whether a query delivers the columns that the checkpoint knows, in the same way."""
+    mine = handle.definition.plan.schema, handle.mode
+    return known is not None and (known[0].schema, known[1]) == mine
 
 
 @contextmanager
