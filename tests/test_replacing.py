@@ -373,3 +373,42 @@ def test_a_query_is_replaced_while_it_runs_and_behind_a_crash(spark: Any, tmp_pa
         ("a", 6),
         ("b", 1),
     ]
+
+
+@pytest.mark.spark
+def test_a_text_over_priorities_stays(spark: Any, tmp_path: Path) -> None:
+    stream = "CREATE STREAM p (x BIGINT, t BIGINT) USING memory TIMESTAMP BY t PRIORITY x"
+    sinks = " ".join(
+        f"CREATE SINK {name} USING jsonl OPTIONS (path '{tmp_path}/{name}');"
+        for name in ("out", "other")
+    )
+    settings = {"shards": 1, "trigger": "10ms"}
+
+    def run(text: str, verb: str = "CREATE") -> Session:
+        made = Session(spark, checkpoint=tmp_path / "c", settings=settings)
+        made.sql(f"{stream}; {sinks} {verb} QUERY q INTO out AS {text}")
+        return made
+
+    old, new = (f"ISTREAM (SELECT x FROM p WHERE x > {least})" for least in (1, 0))
+    with run(old) as session:
+        session.sql(DECLARED)
+        session.push("p", [(x, x) for x in range(10)])
+        session.await_idle(60)
+        for refused in (
+            f"CREATE OR REPLACE QUERY q INTO out AS {new}",
+            f"CREATE OR REPLACE QUERY q INTO out AS {GROUPS}",
+            "ALTER QUERY q SET INTO other",
+            f"EXPLAIN REPLACE QUERY q INTO out AS {new}",
+        ):
+            with pytest.raises(StateError, match="PRIORITY must keep its text, its sink"):
+                session.sql(refused)
+        session.sql("ALTER QUERY q SET WEIGHT 3")
+        session.push("p", [(x, x) for x in range(10, 20)])
+        session.await_idle(60)
+        assert session.query("q").definition.weight == 3
+    with pytest.raises(StateError, match="must keep its text"), run(new, "CREATE OR REPLACE"):
+        pass
+    with run(old, "CREATE OR REPLACE") as session:
+        session.finish("p")
+        session.await_end(60)
+    assert sorted(row["x"] for row in row_files(tmp_path / "out")) == list(range(2, 20))
