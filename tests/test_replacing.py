@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +322,20 @@ def row_files(folder: Path) -> list[dict[str, Any]]:
     return list(read_committed(folder))
 
 
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
+
+
+@contextmanager
+def running(made: Session, text: str) -> Iterator[Session]:
+    """Run a script in a session, which is closed whatever happens."""
+    with made:
+        made.sql(text)
+        yield made
+
+
 def script(folder: Path, text: str, verb: str = "CREATE") -> str:
     sink = f"CREATE SINK out USING parquet OPTIONS (path '{folder}/out', changes 'log')"
     return f"{DECLARED} {sink}; {verb} QUERY q INTO out AS {text}"
@@ -330,10 +346,9 @@ def test_a_query_is_replaced_while_it_runs_and_behind_a_crash(spark: Any, tmp_pa
     old, new = (f"SELECT * FROM ({GROUPS}) WHERE n > {least}" for least in (1, 0))
     settings = {"shards": 2, "trigger": "10ms"}
 
-    def run(text: str, verb: str = "CREATE") -> Session:
+    def run(text: str, verb: str = "CREATE") -> Any:
         made = Session(spark, checkpoint=tmp_path / "c", settings=settings)
-        made.sql(script(tmp_path, text, verb))
-        return made
+        return running(made, script(tmp_path, text, verb))
 
     with run(old) as session:
         session.push("s", [("a", 1, t) for t in range(10)])
@@ -384,10 +399,9 @@ def test_a_text_over_priorities_stays(spark: Any, tmp_path: Path) -> None:
     )
     settings = {"shards": 1, "trigger": "10ms"}
 
-    def run(text: str, verb: str = "CREATE") -> Session:
+    def run(text: str, verb: str = "CREATE") -> Any:
         made = Session(spark, checkpoint=tmp_path / "c", settings=settings)
-        made.sql(f"{stream}; {sinks} {verb} QUERY q INTO out AS {text}")
-        return made
+        return running(made, f"{stream}; {sinks} {verb} QUERY q INTO out AS {text}")
 
     old, new = (f"ISTREAM (SELECT x FROM p WHERE x > {least})" for least in (1, 0))
     with run(old) as session:
