@@ -290,13 +290,16 @@ def test_a_run_that_fails_at_every_point_ends_right(spark: Any, tmp_path: Path) 
         attempts.run(
             "query-dropped=raise", "CREATE QUERY extra AS SELECT * FROM s [NOW]", "DROP QUERY extra"
         )
+    text = "CREATE OR REPLACE QUERY recent INTO recent AS SELECT * FROM s [ROWS 9]"
+    with pytest.raises(StateError, match="failure point query-replaced was told"):
+        attempts.run("query-replaced=raise", text)
     with pytest.raises(StateError, match=r"the disk of checkpoint .* is full"):
         attempts.run("manifest-temp=nospace")
     with pytest.raises(StateError, match=r"the disk of the sink of \w+ is full"):
         attempts.run("sink-before=nospace")
     attempts.end()
     of_batches = {point for point in failpoints.POINTS if not point.startswith("lane-")}
-    assert {*DRIVER_POINTS, *DEATHS, "query-dropped"} == of_batches
+    assert {*DRIVER_POINTS, *DEATHS, "query-dropped", "query-replaced"} == of_batches
 
 
 @pytest.mark.spark

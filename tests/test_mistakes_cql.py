@@ -525,7 +525,8 @@ SUPPORT = [
     ("SELECT k FROM range(5)", "there are no table functions", "("),
     ("WITH RECURSIVE w AS (SELECT k FROM a) SELECT k FROM w", "RECURSIVE", "RECURSIVE"),
     ("INSERT OVERWRITE a VALUES (1)", "there is no INSERT; rows come from the source", "INSERT"),
-    ("CREATE OR REPLACE VIEW v AS SELECT k FROM a", "DROP it first", "OR"),
+    ("ALTER STREAM a", "only a query can be altered", "STREAM"),
+    ("CREATE OR REPLACE QUERY q BACKFILL AS SELECT k FROM a", "there is no BACKFILL", "BACKFILL"),
     ("SELECT (n, x) IN (1) FROM a", "tuples are not values here", ","),
 ]
 

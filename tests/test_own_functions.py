@@ -229,7 +229,7 @@ def test_a_failing_aggregate_names_itself_and_the_row(name: str, told: str) -> N
         ),
         (
             "CREATE OR REPLACE FUNCTION IF NOT EXISTS f (x INT) RETURNS INT USING 'a:b'",
-            "exclude one another",
+            "contradict one another",
         ),
     ],
 )

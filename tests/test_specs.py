@@ -63,6 +63,7 @@ def test_state_is_kept_under_these_names():
         "shared join/1",
         "shared window/1",
         "signs/1",
+        "since/1",
         "tag/1",
         "temporal merge join/1",
         "time window/1",
@@ -196,36 +197,37 @@ HOMES = ("algebra.py", "physical/planner.py", "reference/", "cql/", "session/bui
 """Where any node may be named: the promised files, and the language in which it is written."""
 
 ALSO = {
-    "Scan": "physical/at_once physical/lane_plan physical/early_plan "
+    "Scan": "physical/eras physical/at_once physical/lane_plan physical/early_plan "
     "catalog optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
     "optimizer/window_joins "
     "physical/asof physical/joins physical/over testing/",
-    "TableScan": "physical/at_once physical/lane_plan physical/early_plan "
+    "TableScan": "physical/eras physical/at_once physical/lane_plan physical/early_plan "
     "asking/ catalog optimizer/__init__ physical/joins physical/multiway "
     "physical/once testing/",
-    "Window": "physical/at_once physical/lane_plan physical/early_plan "
+    "Window": "physical/at_once physical/eras physical/explain_change physical/lane_plan "
+    "physical/early_plan "
     "asking/ catalog optimizer/__init__ optimizer/group_before_bounds optimizer/narrow_scans "
     "optimizer/push_filters optimizer/window_joins physical/asof physical/joins "
     "physical/window_distribution",
-    "Filter": "physical/at_once physical/lane_plan physical/early_plan "
+    "Filter": "physical/eras physical/at_once physical/lane_plan physical/early_plan "
     "optimizer/__init__ optimizer/bound_ranks optimizer/group_before_bounds optimizer/narrow_scans "
     "optimizer/push_filters optimizer/window_joins "
     "optimizer/reduce_outer_joins physical/asof physical/joins physical/multiway "
     "physical/window_distribution",
-    "Project": "physical/at_once physical/lane_plan physical/early_plan "
+    "Project": "physical/eras testing/eras physical/at_once physical/lane_plan physical/early_plan "
     "optimizer/__init__ optimizer/bound_ranks optimizer/distinct_partners "
     "optimizer/drop_identities optimizer/group_before_bounds "
     "optimizer/narrow_scans optimizer/push_filters optimizer/window_joins physical/asof "
     "physical/joins physical/multiway physical/once physical/window_distribution",
-    "Join": "physical/at_once physical/lane_plan "
+    "Join": "physical/eras physical/at_once physical/lane_plan "
     "optimizer/__init__ optimizer/distinct_partners optimizer/narrow_scans optimizer/push_filters "
     "optimizer/reduce_outer_joins optimizer/window_joins physical/join_kinds physical/joins "
     "physical/multiway physical/shared_windows",
     "AsofJoin": "physical/asof",
     "Aggregate": "optimizer/group_before_bounds optimizer/narrow_scans optimizer/push_filters "
-    "physical/once",
+    "physical/eras physical/once",
     "Distinct": "optimizer/distinct_partners optimizer/push_filters",
-    "UnionAll": "physical/at_once physical/lane_plan "
+    "UnionAll": "physical/eras physical/at_once physical/lane_plan "
     "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/joins",
     "SetOp": "optimizer/push_filters",
     "TopK": "physical/once",

@@ -221,6 +221,29 @@ class Catalog:
             query = QueryDef(definition.name, definition.plan, None, definition.sql, keep)
             self.queries[definition.name.lower()] = query
 
+    def replace(self, definition: Definition) -> None:
+        """Put a definition in the place of the one of its name and kind; add it if there is none.
+
+        Names are compared without case, and the one that there is stays.
+        """
+        before = self.of_kind(_KINDS[type(definition)]).get(definition.name.lower())
+        if before is None:
+            self.add(definition)
+            return
+        places = {kind: list(self.of_kind(kind)) for kind in ("view", "query")}
+        self.remove(_KINDS[type(definition)], definition.name)
+        try:
+            self.add(replace(definition, name=before.name))
+        except QueryError:
+            self.add(before)
+            raise
+        for kind, names in places.items():  # at the place where it was
+            found = self.of_kind(kind)
+            order = [n for n in names if n in found] + [n for n in found if n not in names]
+            sorted_ = {name: found[name] for name in order}
+            found.clear()
+            found.update(sorted_)
+
     def get(self, kind: str, name: str) -> Any:
         """Return a definition, or say which ones exist."""
         found = self.of_kind(kind)

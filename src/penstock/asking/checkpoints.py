@@ -55,7 +55,7 @@ class CheckpointView:
         """Answer a parsed SELECT, by what is ``declared`` now or was when the batch ended."""
 
         def work(manifest: Manifest) -> Snapshot:
-            then = self._declared(manifest)
+            then = self.declared(manifest)
             now = declared or then
             question = bind_question(parsed, now.catalog, now.plans)
             return answer(
@@ -83,7 +83,7 @@ class CheckpointView:
         """Return what can be read: names, and from when to when."""
 
         def work(manifest: Manifest) -> list[HeldRelation]:
-            return _held(manifest, self._declared(manifest))
+            return _held(manifest, self.declared(manifest))
 
         held = self._reader.read(work)
         if held is None:
@@ -107,7 +107,7 @@ class CheckpointView:
 
         They come as those that its own program pushes.
         """
-        declared = self._reader.read(self._declared)
+        declared = self._reader.read(self.declared)
         if declared is None:
             raise self._empty()
         definition: StreamDef = declared.catalog.get("stream", stream)
@@ -116,7 +116,7 @@ class CheckpointView:
         make_folder(folder.parent)
         return StreamWriter(definition, str(folder), self._config.fsync)
 
-    def _declared(self, manifest: Manifest) -> Declared:
+    def declared(self, manifest: Manifest) -> Declared:
         """Return what was declared when a batch was committed."""
         place = manifest.catalog
         if not place:

@@ -21,7 +21,7 @@ exact digits, counts and extremes instead of values.  The results have the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import group_codes, integers, key_codes, order_events
 from penstock.kernels.exact import Digits
 from penstock.kernels.keys import Keys, hash_columns
-from penstock.kernels.measures import Extreme, Measure, numbers, result, validity
+from penstock.kernels.measures import Extreme, Measure, Result, numbers, result, validity
 from penstock.kernels.steps import group_starts
 from penstock.kernels.sweep import NONE, ordered, ordered_type, pair_type, range_minimum, ranks
 from penstock.kernels.work import Work
@@ -80,14 +80,20 @@ _DOUBLES = (*VARIANCES, *PAIRS, *SHAPES)
 
 @dataclass(frozen=True)
 class AggregateSpec(Spec):
-    """Aggregate per group of equal ``keys``; with ``panes``, rows of equal validity together."""
+    """Aggregate per group of equal ``keys``; with ``panes``, rows of equal validity together.
+
+    At the instants in ``renewed`` every row ends, and an equal one begins: no snapshot changes by
+    that, and who reads the groups from such an instant on sees all of them.
+    """
 
     types: Sequence[pa.DataType]
     keys: tuple[Expr, ...]
     aggregates: tuple[AggregateCall, ...]
     panes: bool
+    renewed: tuple[int, ...] = ()
 
     key = "aggregate/1"
+    tuned = frozenset(("renewed",))
 
     def build(self) -> AggregateOperator:
         return AggregateOperator(self)
@@ -102,6 +108,7 @@ class AggregateOperator(SlicedOperator):
         super().__init__([spec.types])
         self._keys = spec.keys
         self._aggregates = spec.aggregates
+        self._renewed = spec.renewed
         self._forms: list[tuple[tuple[Expr, ...], pa.DataType | None, bool, bool]] = []
         self._measures: list[Measure] = []
         self._own: dict[int, OwnAggregate] = {}
@@ -205,6 +212,45 @@ class AggregateOperator(SlicedOperator):
             listed.save(self.since)
         for copies in self._copies.values():
             copies.save()
+
+    def on_progress(self, port: int, time: int) -> Iterable[Message]:
+        until = self.inbox.progress(port, time)
+        for at in self._renewed:
+            if not self.since <= at < until:
+                continue
+            if self.since < at:
+                yield from self.slice(self.inbox.take(at))
+                self.inbox.since = at
+            yield from self._renew(at)
+        yield from super().on_progress(port, time)
+
+    def _renew(self, at: int) -> Iterator[Batch | Ends]:
+        """End all rows at an instant, and begin equal ones."""
+        groups = self._groups.keys() if self._keys else hash_columns([], 1)
+        found, before = self._groups.get(groups)
+        count, width = len(groups), len(self._keys)
+        if not found.any():
+            return
+        none, nothing = np.empty(0, np.int64), Batch.empty(self._row_types)
+        work = Work(
+            nothing, nothing, none, none, groups, found, before,
+            order_events(np.arange(count), np.zeros(count, np.int64), count),
+            np.zeros(count, np.int64), at, at,
+        )  # fmt: skip
+        rows = integers(before[width + 1])
+        parts = [
+            self._parts(i, work, np.empty(0, bool), rows, rows) for i in range(len(self._measures))
+        ]
+        there = np.flatnonzero((rows > 0) | (not self._keys))
+        results = self._results_of(parts, rows)
+        holder = integers(before[width]).copy()
+        yield Ends.of(holder[there], np.full(len(there), at, np.int64))
+        holder[there] = self.context.new_holders(len(there))
+        index = pa.array(there)
+        columns = [c.take(index) for c in before[:width]] + [r.make(there) for r in results]
+        start, end = np.full(len(there), at, np.int64), np.full(len(there), INF, np.int64)
+        yield Batch(tuple(columns), start, end, holder[there])
+        self._groups.put(groups, [*before[:width], pa.array(holder), *before[width + 1 :]])
 
     def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         batch, told, brought = slice.rows[0], slice.ends[0], slice.deaths(0)
@@ -355,13 +401,7 @@ class AggregateOperator(SlicedOperator):
         if self._outliving:
             lasting = np.minimum(work.births.end, told.lookup(work.births.holder)) >= work.until
         parts = [self._parts(i, work, lasting, old_rows, rows) for i in range(len(self._measures))]
-        results = []
-        for call, index in zip(self._aggregates, self._measure_of, strict=True):
-            if index is None:
-                results.append(result(call.name, call.type, None, {}, rows))
-            else:
-                made = self._measures[index], parts[index], rows, _option(call)
-                results.append(result(call.name, call.type, *made))
+        results = self._results_of(parts, rows)
         there = rows > 0
         if not self._keys:  # from its first row on, the global aggregate is always there
             there[:] = True
@@ -397,6 +437,17 @@ class AggregateOperator(SlicedOperator):
             columns = [c.take(group) for c in key_values] + [r.make(at) for r in results]
             yield Batch(tuple(columns), start, end, holders)
         self._keep(work, key_values, holder, rows, parts)
+
+    def _results_of(self, parts: list[dict[str, Any]], rows: I64) -> list[Result]:
+        """Return the results at every step."""
+        found = []
+        for call, index in zip(self._aggregates, self._measure_of, strict=True):
+            if index is None:
+                found.append(result(call.name, call.type, None, {}, rows))
+            else:
+                made = self._measures[index], parts[index], rows, _option(call)
+                found.append(result(call.name, call.type, *made))
+        return found
 
     def _keep(
         self,

@@ -26,11 +26,15 @@ from penstock.algebra import Node
 from penstock.errors import StateError
 from penstock.model import MIN_TIME
 from penstock.optimizer import optimize_alone, shared_digests
+from penstock.optimizer.nameless import canonical
 from penstock.optimizer.window_joins import Part
+from penstock.physical.at_once import at_once
 from penstock.physical.early_plan import early_plan, kept_name
+from penstock.physical.eras import Era, Eras, begins, used
 from penstock.physical.lane_plan import has_priorities
 from penstock.physical.plan import PhysicalPlan
 from penstock.physical.planner import BY_PROBING, Query, plan
+from penstock.physical.replacing import broken, parts_that_go_on
 from penstock.physical.shared_windows import Member, Parts, cores, settle
 from penstock.schedule.board import Promise
 from penstock.settings import Settings
@@ -62,11 +66,25 @@ class BookedQuery:
     answered: int | None = None
     """The newest time that the lane had answered for its predecessor of the same name, if any."""
     early: str | None = None
+    replaces: bool = False
+    """It may take the place of another text of its name (OR REPLACE)."""
+    parts_close: bool = False
+    """Punctuations may close groups of its streams for ever."""
+    before: Before | None = None
+    """The text whose place it takes."""
+    eras: Eras = ()
+    """Those of the texts before, if some part of them goes on; its own is the first."""
 
     @cached_property
     def streams(self) -> frozenset[str]:
         """The streams that it reads."""
         return algebra.streams_of(self.node)
+
+    @property
+    def is_row_by_row(self) -> bool:
+        """Whether its rows are answered one by one as they come, and wait for nothing."""
+        urgent = has_priorities(self.node)
+        return not urgent and at_once(canonical(self.node), self.mode) is not None
 
     @cached_property
     def signature(self) -> str:
@@ -78,7 +96,11 @@ class BookedQuery:
         """Return what the planner is given: its plan after the rules, for each way it leaves."""
         since, began = self.since, self.batch or 0
         known = cores(self.node, self.parts, rules)
-        made = [Query(self.name, node, self.mode, since, began, self.keep, self.promise, known)]
+        made = [
+            Query(
+                self.name, node, self.mode, since, began, self.keep, self.promise, known, self.eras
+            )
+        ]
         if self.early is not None:
             for number, kept in enumerate(early_plan(self.node).kept):
                 alone = optimize_alone(kept, [], {}, rules)
@@ -97,6 +119,7 @@ class BookedQuery:
             "early": self.early,
             "late": self.late,
             "parts": {name: part.describe() for name, part in self.parts.items()},
+            "eras": [era.describe() for era in self.eras],
         }
 
     def go_on(self, known: Mapping[str, Any]) -> None:
@@ -105,6 +128,43 @@ class BookedQuery:
         self.shared, self.paused = known["shared"], known["paused"]
         self.late = dict(known["late"])
         self.parts = {name: Part.of(told) for name, told in known.get("parts", {}).items()}
+        self.eras = tuple(Era.of(told) for told in known.get("eras", ()))
+
+    def goes_on(self, now: Moment) -> bool:
+        """Whether it took part before the next batch."""
+        return self.batch is not None and self.batch < now.batch
+
+    def take_over(self, before: BookedQuery) -> None:
+        """Go on as a query of the same plan did."""
+        self.since, self.batch, self.shared = before.since, before.batch, before.shared
+        self.paused, self.late, self.parts = before.paused, before.late, before.parts
+        self.answered, self.before, self.eras = before.answered, before.before, before.eras
+
+    def as_before(self) -> Before:
+        """Return what is known of it when another text takes its place."""
+        eras = self.eras or (Era(self.since, self.batch or 0),)
+        batch = None if self.paused else self.batch
+        return Before(batch, tuple(self.shared), eras, self.before)
+
+
+@dataclass(frozen=True)
+class Before:
+    """A text whose place another one takes: its first batch, None if nothing of it runs, and eras.
+
+    ``earlier`` is the one whose place it took itself, which counts if it has not begun.
+    """
+
+    batch: int | None
+    shared: tuple[str, ...]
+    eras: Eras
+    earlier: Before | None = None
+
+    def begun(self, batch: int) -> Before | None:
+        """Return the newest text, of it and those before, that began before a batch."""
+        found: Before | None = self
+        while found is not None and (found.batch is None or found.batch >= batch):
+            found = found.earlier
+        return None if found is None else replace(found, earlier=None)
 
 
 @dataclass(frozen=True)
@@ -113,7 +173,7 @@ class Moment:
 
     ``batch`` is the next one, ``times`` the largest time that each stream has brought, ``numbers``
     those given to operators before, ``measured`` results per row of the joins that run, ``late``
-    the late rows of each stream.
+    the late rows of each stream, ``beats`` its heartbeat.
     """
 
     batch: int = 0
@@ -121,6 +181,7 @@ class Moment:
     numbers: Mapping[str, int] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
+    beats: Mapping[str, int] = field(default_factory=dict)
 
     def first_unseen(self, streams: Iterable[str]) -> int | None:
         """Return the first instant of which no element has been seen, None if there was none."""
@@ -152,21 +213,36 @@ class QueryBook:
         """Add a query, which takes part from the next batch on."""
         with self.lock:
             self.check(query)
-            known = self._known.get(query.name)
-            if known is not None:
+            running, known = self.queries.get(query.name), self._known.get(query.name)
+            if running is not None and running.signature == query.signature:
+                query.take_over(running)
+            elif running is not None:
+                query.before = running.as_before()
+                self._known.pop(query.name, None)
+            elif known is not None and known["plan"] != query.signature:
+                old = BookedQuery(query.name, query.node, query.mode)
+                old.go_on(known)
+                query.before = old.as_before()
+                del self._known[query.name]
+            elif known is not None:
                 query.go_on(known)
             self.queries[query.name] = query
             self._plan = None
 
     def check(self, query: BookedQuery) -> None:
-        """Check that a query which the checkpoint knows is still the same."""
-        known = self._known.get(query.name)
-        if known is not None and known["plan"] != query.signature:
+        """Check that a query which the checkpoint knows is still the same, or may be replaced."""
+        if self.replaces(query) and not query.replaces:
             raise StateError(
                 f"query '{query.name}' must be the one that the checkpoint {self._place} was made "
-                f"with, but its text or sink mode has changed; to begin it anew, write DROP QUERY "
-                f"IF EXISTS before it, for one run, or use another --checkpoint"
+                f"with, but its text or sink mode has changed; if that is wanted, write CREATE OR "
+                f"REPLACE QUERY: what fits goes on, and the rest begins anew; or use another "
+                f"--checkpoint"
             )
+
+    def replaces(self, query: BookedQuery) -> bool:
+        """Whether a query has another text than the one of its name in the checkpoint."""
+        known = self._known.get(query.name)
+        return known is not None and known["plan"] != query.signature
 
     def drop(self, name: str) -> None:
         """Remove a query, whether it was added or is only known to the checkpoint."""
@@ -187,6 +263,7 @@ class QueryBook:
             query = self.queries[name]
             if query.paused:
                 query.paused, query.batch, query.since = False, None, None
+                query.before = None
                 self._plan = None
 
     def missing(self) -> list[str]:
@@ -218,13 +295,25 @@ class QueryBook:
                 active = {n: q for n, q in self.queries.items() if not q.paused}
                 fresh = self.beginning(moment.batch)
                 self._settle(active, fresh, moment)
-                rules = self.config.rules
-                outputs = {n: q.outputs(self.optimized(n), rules) for n, q in active.items()}
-                together = [out for some in outputs.values() for out in some]
-                made = plan(together, self.config, dict(moment.numbers), moment.measured)
+                made, outputs = self._planned(active, moment)
+                lost = broken(made, moment.numbers)
+                again = [n for n in fresh if any(out.name in lost for out in outputs[n])]
+                if again:  # beside the others a part got another plan: all of it begins anew
+                    for name in again:
+                        active[name].eras = ()
+                    made, outputs = self._planned(active, moment)
                 self._check_plan(made, {o.name for n in fresh for o in outputs[n]}, moment)
                 self._plan = made
             return self._plan
+
+    def _planned(
+        self, active: Mapping[str, BookedQuery], moment: Moment
+    ) -> tuple[PhysicalPlan, dict[str, list[Query]]]:
+        """Return the plan of all queries, and what of each was planned."""
+        rules = self.config.rules
+        outputs = {n: q.outputs(self.optimized(n), rules) for n, q in active.items()}
+        together = [out for some in outputs.values() for out in some]
+        return plan(together, self.config, dict(moment.numbers), moment.measured), outputs
 
     def _check_plan(self, made: PhysicalPlan, fresh: set[str], moment: Moment) -> None:
         """Check that queries which run already find the state of all their operators."""
@@ -248,14 +337,46 @@ class QueryBook:
                 query.since = max(query.since or MIN_TIME, query.answered + 1)
             query.batch = moment.batch
             query.late = {name: moment.late.get(name, 0) for name in sorted(query.streams)}
-            query.parts = {}
+            query.parts, query.eras = {}, ()
+            self._settle_replaced(query, moment)
         for since in {q.since for q in fresh.values()}:
             peers = {n: q.node for n, q in active.items() if q.since == since}
             for name, digests in shared_digests(peers).items():
-                if name in fresh:
+                if name in fresh and not fresh[name].eras:
                     fresh[name].shared = digests
         if self.config.join_windows == "shared" and self.config.join_method in BY_PROBING:
             self._settle_windows(active, fresh)
+
+    def _settle_replaced(self, query: BookedQuery, moment: Moment) -> None:
+        """Decide what of the text before goes on in a query that takes its place."""
+        before = None if query.before is None else query.before.begun(moment.batch)
+        query.before = before
+        if before is None or has_priorities(query.node):
+            return
+        if query.is_row_by_row:
+            query.since = None  # each row is answered by the text that is there when it comes
+            return
+        since = begins(query.since, (moment.beats.get(s, MIN_TIME) for s in query.streams))
+        if since is None:
+            return
+        kept: frozenset[str] = frozenset()
+        for shared in ((), before.shared):
+            tried = replace(query, shared=list(shared), batch=moment.batch)
+            (one, *_) = tried.outputs(
+                optimize_alone(query.node, shared, {}, self.config.rules), self.config.rules
+            )
+            found = parts_that_go_on(
+                replace(one, eras=before.eras),
+                self.config,
+                moment.numbers,
+                moment.measured,
+                query.parts_close,
+            )
+            if len(found) > len(kept):
+                kept, query.shared = found, list(shared)
+        if kept:
+            query.since = since
+            query.eras = used((Era(since, moment.batch, kept), *before.eras))
 
     def _settle_windows(
         self, active: Mapping[str, BookedQuery], fresh: Mapping[str, BookedQuery]
@@ -265,6 +386,7 @@ class QueryBook:
             name: Member(q.node, q.since, q.shared, None if name in fresh else q.parts)
             for name, q in active.items()
             if not has_priorities(q.node)  # the lane looks into joins of single queries
+            and not q.eras  # its joins are settled
         }
         for name, parts in settle(members, self.config.rules).items():
             fresh[name].parts = parts

@@ -7,14 +7,20 @@ must be distributed, and so where exchanges stand, is the business of `penstock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any
 
 from penstock import algebra
 from penstock.algebra import Node
-from penstock.cql.render import bounds_text, duration_text, in_timestamps, window_text
+from penstock.cql.render import (
+    bounds_text,
+    duration_text,
+    in_timestamps,
+    time_text,
+    window_text,
+)
 from penstock.errors import NotSupportedError
 from penstock.expr import nodes as expr
 from penstock.model import INF
@@ -28,6 +34,7 @@ from penstock.operators.rank import RankSpec
 from penstock.operators.row_window import RowWindowSpec
 from penstock.operators.session_window import SessionWindowSpec
 from penstock.operators.set_operation import SetSpec
+from penstock.operators.since import SinceSpec
 from penstock.operators.spec import Spec
 from penstock.operators.time_window import SharedWindowSpec, TimeWindowSpec
 from penstock.operators.to_stream import ToStreamSpec
@@ -37,6 +44,7 @@ from penstock.optimizer.nameless import canonical
 from penstock.optimizer.window_joins import range_of
 from penstock.physical.asof import asof_join
 from penstock.physical.at_once import at_once
+from penstock.physical.eras import Era, Eras, era_of, renewed
 from penstock.physical.exchange import SINGLE, ByKey, Exchange
 from penstock.physical.graph import Graph, after, all_columns, projected, reachable, relaxed
 from penstock.physical.join_kinds import join_of_kind
@@ -76,6 +84,13 @@ class Query:
     keep: int = 0
     promise: Promise = field(default_factory=Promise)
     cores: Mapping[str, int | None] = field(default_factory=dict)
+    eras: Eras = ()
+    """Those of its text and of the texts before, if some part of these goes on."""
+
+    @property
+    def all_eras(self) -> Eras:
+        """Its eras, or the only one."""
+        return self.eras or (Era(self.since, self.batch),)
 
 
 def plan(
@@ -90,16 +105,13 @@ def plan(
     """
     planner = Planner(config, dict(numbers), measured)
     answers = []
-    prepared = [_prepared(query, config) for query in queries]
+    prepared = [prepared_query(query, config) for query in queries]
     for query, (whole, _, _) in zip(queries, prepared, strict=True):
-        planner.since, planner.batch = query.since, query.batch
+        planner.enter(query.all_eras)
         planner.announce(whole)
         planner.groups.add(query.name, whole, query.cores)
     for query, (whole, ready, lane) in zip(queries, prepared, strict=True):
-        planner.since, planner.batch, planner.cores = query.since, query.batch, query.cores
-        planner.in_step = query.mode in ("view", "delta", "kept")
-        planner.wanted = wanted(whole) if planner.negative else {}
-        mode = mode_of(query)
+        mode = planner.begin(query, whole)
         if ready:
             output = planner.output_knowing_ends(query.name, whole, mode, at_once=True)
         elif lane.node is not None:
@@ -110,9 +122,10 @@ def plan(
         answers.append(
             Answer(query.name, output, mode, query.promise, lane.node is not None, lane.why)
         )
-    return reachable(
-        PhysicalPlan(tuple(planner.nodes), tuple(planner.channels), tuple(answers), planner.numbers)
+    whole_plan = PhysicalPlan(
+        tuple(renewed(planner.nodes)), tuple(planner.channels), tuple(answers), planner.numbers
     )
+    return reachable(whole_plan)
 
 
 def mode_of(query: Query) -> str:
@@ -120,7 +133,7 @@ def mode_of(query: Query) -> str:
     return query.mode if not algebra.is_stream(query.plan) else "stream"
 
 
-def _prepared(query: Query, config: Settings) -> tuple[Node, bool, Lane]:
+def prepared_query(query: Query, config: Settings) -> tuple[Node, bool, Lane]:
     """Return what is lowered of a query, whether its rows wait for nothing, and its lane."""
     whole = canonical(query.plan)
     ready = at_once(whole, mode_of(query))
@@ -139,11 +152,12 @@ class Planner(Graph):
         self, config: Settings, numbers: dict[str, int], measured: Mapping[str, float] | None = None
     ) -> None:
         super().__init__(config, numbers)
-        self._memo: dict[tuple[object, ...], int] = {}
+        self._memo: dict[tuple[Any, ...], int] = {}
         self._joins: Counter[tuple[Node, int | None, int]] = Counter()
         self.wanted: dict[Node, Exchange] = {}
         """How the windows of the query that is planned should be distributed."""
         self.groups = Groups()
+        self.eras: Eras = (Era(None, 0),)
         self.cores: Mapping[str, int | None] = {}
         self.widened: tuple[str, int] | None = None
         """Of the input of a shared join: its name, and the largest window."""
@@ -155,20 +169,50 @@ class Planner(Graph):
             measured or {},
         )
 
+    def enter(self, eras: Eras) -> None:
+        """Plan in the first of some eras from now on."""
+        self.eras = eras
+        self.since, self.batch = eras[0].since, eras[0].batch
+
+    def begin(self, query: Query, whole: Node) -> str:
+        """Begin to lower a query; return how its answer leaves."""
+        self.enter(query.all_eras)
+        self.cores = query.cores
+        self.in_step = query.mode in ("view", "delta", "kept")
+        self.wanted = wanted(whole) if self.negative else {}
+        return mode_of(query)
+
     def announce(self, node: Node) -> None:
         """Look over the joins of a query before any is lowered."""
-        joins = {n for n in algebra.walk(node) if isinstance(n, algebra.Join)}
-        self._joins.update((n, self.since, self.batch) for n in joins)
+        joins: set[tuple[Node, int | None, int]] = set()
+
+        def visit(part: Node, eras: Eras) -> None:
+            eras = eras[era_of(part, eras) :]
+            if isinstance(part, algebra.Join):
+                joins.add((part, eras[0].since, eras[0].batch))
+            for below in algebra.inputs(part):
+                visit(below, eras)
+
+        visit(node, self.eras)
+        self._joins.update(joins)
+
+    def lowered(self) -> Iterator[tuple[Node, int]]:
+        """Yield what was lowered, with its position."""
+        for (node, *_), at in self._memo.items():
+            yield node, at
 
     def lower(self, node: Node) -> int:
         """Return the position of the physical node for a logical one."""
+        number = era_of(node, self.eras)
+        if number:
+            return self._lower_before(node, number)
         core = self.groups.of(node, self.cores)
         group = None if core is None else (core.name, core.since)
         spread: frozenset[tuple[Node, Exchange]] = frozenset()
         if self.wanted:
             windows = self.wanted.keys() & set(algebra.walk(node))
             spread = frozenset((window, self.wanted[window]) for window in windows)
-        how = self.in_step, self.at_once, self.negative, self.widened, group, spread
+        how = self.in_step, self.at_once, self.negative, self.widened, group, spread, self.eras
         key = (node, self.since, self.batch, *how)
         if key not in self._memo:
             self._memo[key] = lower(node, self) if core is None else self._lower_core(node, core)
@@ -176,6 +220,20 @@ class Planner(Graph):
                 at = self._memo[key]
                 self.nodes[at] = replace(self.nodes[at], meaning=meaning_of(node))
         return self._memo[key]
+
+    def _lower_before(self, node: Node, number: int) -> int:
+        """Add a part of an era before, and what gives this era its rows."""
+        eras = self.eras
+        assert eras[0].since is not None, "an era that keeps something begins at an instant"
+        self.enter(eras[number:])
+        try:
+            below = self.lower(node)
+        finally:
+            self.enter(eras)
+        made, pattern = self.nodes[below], algebra.update_pattern(node)
+        label = f"Since {time_text(eras[0].since, in_timestamps(node))}"
+        spec = SinceSpec(eras[0].since)
+        return self.stateless(spec, below, made.types, made.partitioning, label, pattern)
 
     def _lower_core(self, node: Node, group: Group) -> int:
         """Add a join that queries with other windows share, and the way to this one's rows."""

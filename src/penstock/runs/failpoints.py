@@ -42,6 +42,7 @@ POINTS = {
     "before-return": "the batch is delivered, Spark has not written its own commit",
     "query-added": "a query has been added between two batches",
     "query-dropped": "a query has been dropped between two batches",
+    "query-replaced": "a query gets another text between two batches",
     "lane-handed-over": "a batch has been given its rows, what of them the lane answered is known",
     "lane-answered": "the process of the lane has answered rows, nobody knows it yet",
     "lane-journal-before": "the lane has answered rows, its journal does not know it yet",

@@ -95,6 +95,15 @@ class KeyedState(Spine[Piece]):
                 break
         return Places(which, where, tables, self._types)
 
+    def keys(self) -> Keys:
+        """Return all keys that are there, in no order."""
+        names = ["high", "low", "alive"]
+        if not self.pieces:
+            return Keys(np.empty(0, np.uint64), np.empty(0, np.uint64))
+        table = pa.concat_tables([piece.table.select(names) for piece in self.pieces])
+        there = self._order(table, None, True)
+        return Keys(*(to_numpy(table.column(name))[there] for name in names[:2]))
+
     def put(self, keys: Keys, columns: Sequence[pa.Array], alive: Mask | None = None) -> None:
         """Set the rows of distinct keys; those with ``alive`` false are removed."""
         if len(keys) == 0:

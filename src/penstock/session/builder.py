@@ -160,9 +160,12 @@ class Relation:
         """Return the logical plan as text."""
         return cql.render_plan(self.node)
 
-    def start(self, name: str, into: str | None = None) -> Any:
-        """Run as a continuous query; the answer is the query's handle."""
-        return self.session.register(name, self._delivered(), into)
+    def start(self, name: str, into: str | None = None, *, replace: bool = False) -> Any:
+        """Run as a continuous query; the answer is the query's handle.
+
+        With ``replace`` it takes the place of the query of its name, as CREATE OR REPLACE does.
+        """
+        return self.session.register(name, self._delivered(), into, replace=replace)
 
     def materialize(self, name: str, keep: str | int = 0) -> Any:
         """Run, and keep the answer for one-time queries, its past for as long as ``keep`` says.

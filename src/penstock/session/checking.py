@@ -119,6 +119,8 @@ class ScriptCheck:
                 self._add(error, parsed, _place(parsed, name))
         if isinstance(definition, QueryDef | ViewDef | FunctionDef):
             execute(self.session, statement)
+        elif statement.replaces:
+            self.session.catalog.replace(definition)
         else:
             declare(self.session, definition)
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from penstock import cql
 from penstock.algebra import Node, streams_of
+from penstock.catalog import QueryDef
 from penstock.errors import QueryError, QueryWarning
 from penstock.lane.telling import priority_texts, taken
 from penstock.physical import explain as physical_explain
-from penstock.physical.book import BookedQuery, QueryBook
+from penstock.physical.book import BookedQuery, Moment, QueryBook
+from penstock.physical.explain_change import change_texts
 from penstock.physical.explain_closing import closing_texts
 from penstock.physical.explain_work import charts_of, service_of, work_of
 from penstock.physical.multiway import probe_orders
@@ -20,6 +22,8 @@ from penstock.physical.plan import PhysicalPlan
 from penstock.physical.selections import conjunct_orders
 from penstock.physical.waits import heartbeats
 from penstock.runs.manifest import Manifest
+from penstock.schedule.board import Promise
+from penstock.session.replacing import check_priorities
 from penstock.session.starting import newest_manifest
 from penstock.spark.pipeline import moment_after
 
@@ -103,28 +107,67 @@ def _planned(session: Session, node: Node, name: str) -> tuple[QueryBook, Physic
     That is tried in a copy of the book, with every query that will be started, as things stand now.
     """
     pipeline = session._pipeline
-    if pipeline is None:
-        manifest = newest_manifest(session._checkpoint)
-        known = {} if manifest is None else manifest.queries
-        book = QueryBook(session.config, known, session._checkpoint or "")
-        now = moment_after(manifest)
-    else:
+    if pipeline is not None:
         seen, running = pipeline.observation, pipeline.book.queries.get(name)
         begun = None if running is None or running.paused else running.batch
         if begun is not None and begun <= seen.batch and seen.plan is not None:
             return pipeline.book, seen.plan
-        book, now = pipeline.book.copy(), pipeline.moment()
-    for gone in book.missing():
-        if gone.lower() in session._forgotten:
-            book.drop(gone)
-    for handle in session.handles():
-        if handle.name not in book.queries:
-            book.add(handle.booked())
+    book, now = _trial(session)
+    _add_others(session, book, "")
     if name in book.queries:
         book.resume(name)
     else:
         book.add(BookedQuery(name, node, "view"))
     return book, book.plan(now)
+
+
+def booked_query(session: Session, made: QueryDef, mode: str) -> BookedQuery:
+    """Return a query as the book takes it."""
+    streams = (session.catalog.get("stream", name) for name in streams_of(made.plan))
+    return BookedQuery(
+        made.name,
+        made.plan,
+        mode,
+        made.keep or 0,
+        Promise(made.within, made.weight),
+        early=made.early,
+        parts_close=any(stream.timing.closing is not None for stream in streams),
+    )
+
+
+def _trial(session: Session) -> tuple[QueryBook, Moment]:
+    """Return a copy of the book, and how things stand now."""
+    pipeline = session._pipeline
+    if pipeline is not None:
+        return pipeline.book.copy(), pipeline.moment()
+    manifest = newest_manifest(session._checkpoint)
+    known = {} if manifest is None else manifest.queries
+    return QueryBook(session.config, known, session._checkpoint or ""), moment_after(manifest)
+
+
+def _add_others(session: Session, book: QueryBook, but: str) -> None:
+    """Add every query that will be started, but one, and drop those that will be."""
+    for gone in book.missing():
+        if gone.lower() in session._forgotten:
+            book.drop(gone)
+    for handle in session.handles():
+        if handle.name not in book.queries and handle.name != but:
+            book.add(handle.booked())
+
+
+def change_explained(session: Session, change: QueryDef, mode: str) -> list[str]:
+    """Say what would go on of a query, and what begins anew, if a text took its place."""
+    book, now = _trial(session)
+    _add_others(session, book, change.name)
+    booked = booked_query(session, change, mode)
+    booked.replaces = True
+    book.add(booked)
+    whole = book.plan(now)
+    before = session.catalog.queries.get(change.name.lower())
+    if booked.before is not None and not booked.goes_on(now):
+        check_priorities(change.name, change.plan, None if before is None else before.plan)
+    lines = [f"replacing query {change.name}, with batch {now.batch}"]
+    return [*lines, *change_texts(whole, booked, book.optimized(change.name), now)]
 
 
 def _cores(session: Session) -> int:

@@ -20,8 +20,7 @@ from penstock.physical.efforts import Service
 from penstock.physical.observation import Observation
 from penstock.physical.once import in_order
 from penstock.physical.waits import waits
-from penstock.schedule.board import Promise
-from penstock.session.explaining import explanation
+from penstock.session.explaining import booked_query, explanation
 from penstock.showing import as_moment, html_table
 from penstock.sinks import MemorySink, Sink
 from penstock.sources.formats import is_finite
@@ -47,6 +46,10 @@ class QueryHandle:
     timestamps: bool
     sink: Sink | None = None
     paused: bool = False
+    replaces: bool = False
+    """It may take the place of another text of its name, here or in the checkpoint."""
+    before: QueryHandle | None = None
+    """The handle of the text that runs, until this one takes its place."""
 
     @property
     def name(self) -> str:
@@ -74,12 +77,9 @@ class QueryHandle:
 
     def booked(self) -> BookedQuery:
         """Return the query as the book takes it."""
-        made = self.definition
-        promise = Promise(made.within, made.weight)
-        keep = made.keep or 0
-        return BookedQuery(
-            made.name, made.plan, self.mode, keep, promise, paused=self.paused, early=made.early
-        )
+        booked = booked_query(self.session, self.definition, self.mode)
+        booked.paused, booked.replaces = self.paused, self.replaces
+        return booked
 
     def start(self) -> QueryHandle:
         """Run the session's queries, this one among them."""

@@ -81,7 +81,7 @@ def open_outlets(session: Session, handle: QueryHandle) -> Iterator[str]:
     """Open the sinks that a query needs and nobody has opened; yield their outlets."""
     delivery = session.pipeline.delivery
     for way in ways(session.catalog, handle.definition, handle.mode):
-        if way.key in delivery.rejects:
+        if way.key in delivery.rejects or (way.key is None and handle.sink is not None):
             continue
         if delivery.has(way.outlet):
             raise ConfigError(

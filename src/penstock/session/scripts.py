@@ -72,12 +72,11 @@ class _Shadow:
 
     def run(self, statement: Statement) -> None:
         match statement:
-            case statements.Create(definition, if_not_exists, replace=replaces):
+            case statements.Create(definition, replaces=True):
+                self.catalog.replace(definition)
+            case statements.Create(definition, if_not_exists):
                 kind = type(definition).__name__.removesuffix("Def").lower()
                 known = definition.name.lower() in self.catalog.of_kind(kind)
-                if replaces and known:
-                    self.catalog.remove(kind, definition.name)
-                    known = False
                 if not (if_not_exists and known):
                     self.catalog.add(definition)
             case statements.Drop(kind, name, _):

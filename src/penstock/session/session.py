@@ -37,7 +37,7 @@ from penstock.session.handle import QueryHandle
 from penstock.session.own import own_definition
 from penstock.session.scripts import Planned, bound_script
 from penstock.session.starting import opened_pipeline, remembered, start_queries
-from penstock.session.statements import create, drop, execute
+from penstock.session.statements import create, create_or_replace, drop, execute
 from penstock.settings import Settings
 from penstock.sources.formats import is_pushed
 from penstock.sources.table_formats import whole_table
@@ -178,7 +178,7 @@ class Session:
         """
         self._check_open()
         made = own_definition(function, parameters, returns, using, takes)
-        self.execute(statements.Create(made, replace=replace))
+        self.execute(statements.Create(made, replaces=replace))
 
     def _warn(self, statement: statements.Statement) -> None:
         """Tell the doubts about a statement; those about an earlier one of its name are gone."""
@@ -229,13 +229,22 @@ class Session:
         return Relation(self.catalog.relation(name), self, priority=priority)
 
     def register(
-        self, name: str, node: Node, into: str | None = None, keep: int | None = None
+        self,
+        name: str,
+        node: Node,
+        into: str | None = None,
+        keep: int | None = None,
+        *,
+        replace: bool = False,
     ) -> QueryHandle:
-        """Add a query, or with ``keep`` a view that is kept, built in Python, and start it."""
+        """Add a query, or with ``keep`` a view that is kept, built in Python, and start it.
+
+        With ``replace`` it takes the place of the one of its name, as CREATE OR REPLACE does.
+        """
         self._check_open()
         kept = keep is not None
         made = ViewDef(name, node, keep=keep) if kept else QueryDef(name, node, into)
-        handle: QueryHandle = create(self, made)
+        handle: QueryHandle = create_or_replace(self, made) if replace else create(self, made)
         if self.autostart:
             self.start()
         return handle

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from penstock import algebra
+from penstock.algebra import Node
+from penstock.asking.checkpoints import open_checkpoint
 from penstock.catalog import CLOCK, QueryDef, written_tables
 from penstock.errors import PenstockError, StateError
 from penstock.physical.lane_plan import has_priorities
@@ -21,12 +22,14 @@ from penstock.session.outlets import (
     open_lane_outlet,
     open_outlets,
 )
+from penstock.session.replacing import check_priorities, check_streams, replace_running
 from penstock.session.replaying import read_again
 from penstock.settings import Settings
 from penstock.sinks.delivery import Delivery
 from penstock.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from penstock.session.handle import QueryHandle
     from penstock.session.session import Session
 
 
@@ -89,6 +92,7 @@ def start_queries(session: Session) -> None:
     pipeline = session.pipeline
     pipeline.streams.update({d.name: d for d in (CLOCK, *session.catalog.streams.values())})
     pipeline.tables.update({d.name: d for d in session.catalog.tables.values()})
+    replace_running(session)
     fresh = {
         name: definition
         for name, definition in session.catalog.queries.items()
@@ -123,10 +127,19 @@ def start_queries(session: Session) -> None:
 def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
     """Compare a query, its streams and its sinks with the checkpoint; return its outlets."""
     handle = session._handles[name]
+    handle.before = None  # it was never started
     opened: list[str] = []
     with _undone(session, name, opened):
-        _check_streams(session, definition)
-        session.pipeline.book.check(handle.booked())
+        check_streams(session, definition)
+        booked = handle.booked()
+        session.pipeline.book.check(booked)
+        replaces = session.pipeline.book.replaces(booked)
+        known = _known(session, name) if replaces else None
+        other = replaces and not _alike(handle, known)
+        if replaces:
+            check_priorities(definition.name, definition.plan, known and known[0])
+        if other:  # what was delivered is complete
+            session.pipeline.end_outlets([definition.name])
         for outlet in open_outlets(session, handle):
             opened.append(outlet)
         if handle.mode in LANE_MODES and has_priorities(definition.plan):
@@ -134,7 +147,22 @@ def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
         if definition.early is not None:
             opened.append(open_early_outlet(session, handle))
         session.pipeline.check_sinks(opened, session.allow_change)
+        if other and definition.name in opened:
+            session.pipeline.delivery.let_go(definition.name)
     return opened
+
+
+def _known(session: Session, name: str) -> tuple[Node, str] | None:
+    """Return the plan and the mode of a query as the checkpoint knows it."""
+    manifest = session.pipeline.manifest
+    found = open_checkpoint(session._folder).declared(manifest).queries
+    return next((told for key, told in found.items() if key.lower() == name.lower()), None)
+
+
+def _alike(handle: QueryHandle, known: tuple[Node, str] | None) -> bool:
+    """Whether a query delivers the columns that the checkpoint knows, in the same way."""
+    mine = handle.definition.plan.schema, handle.mode
+    return known is not None and (known[0].schema, known[1]) == mine
 
 
 @contextmanager
@@ -146,18 +174,6 @@ def _undone(session: Session, name: str, opened: Iterable[str]) -> Iterator[None
         session.pipeline.delivery.forget(opened)
         session._drop("query", name, if_exists=True)
         raise
-
-
-def _check_streams(session: Session, query: QueryDef) -> None:
-    """Check that the streams of a query are read as the checkpoint knows them."""
-    for name in sorted(algebra.streams_of(query.plan)):
-        changed = session.pipeline.changed_stream(session.catalog.get("stream", name))
-        if changed is not None and not session.allow_change:
-            raise StateError(
-                f"the stream {name} must be read as the checkpoint {session._folder} was made "
-                f"with, but {changed}: answers would be of two kinds. Nothing was changed: put "
-                f"it back, use another --checkpoint, or go on by --allow-change"
-            )
 
 
 def _check_missing(session: Session, fresh: set[str]) -> None:

@@ -30,7 +30,7 @@ from penstock.physical.early_plan import early_outlet, early_plan
 from penstock.physical.observation import StreamState
 from penstock.physical.waits import is_timed
 from penstock.runs.deliveries import lane_outlet, reject_outlet
-from penstock.session.explaining import explanation, warning_lines
+from penstock.session.explaining import change_explained, explanation, warning_lines
 from penstock.session.handle import QueryHandle
 from penstock.session.outlets import has_timestamps, mode_of
 from penstock.session.scripts import UNNAMED
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 def execute(session: Session, statement: statements.Statement) -> Any:
     """Carry out one bound statement, without starting the pipeline."""
     match statement:
-        case statements.Create(definition, if_not_exists, replace=replaces):
-            if replaces:
-                drop(session, "function", definition.name, True)
+        case statements.Create(definition, replaces=True):
+            return create_or_replace(session, definition)
+        case statements.Create(definition, if_not_exists):
             return create(session, definition, if_not_exists)
         case statements.Drop(kind, name, if_exists):
             return drop(session, kind, name, if_exists)
@@ -67,6 +67,9 @@ def execute(session: Session, statement: statements.Statement) -> Any:
             return _show_create(session, name, kind)
         case statements.Describe(name, kind):
             return _describe(session, name, kind)
+        case statements.Explain(change=QueryDef() as change, warnings=doubts):
+            lines = change_explained(session, change, change_mode(session, change))
+            return masked("\n".join([*lines, *warning_lines(doubts)]))
         case statements.Explain(level, node, name, doubts):
             lines = explanation(session, level, node, name or "the query")
             return masked("\n".join([*lines, *warning_lines(doubts)]))
@@ -82,13 +85,56 @@ def create(session: Session, definition: Any, if_not_exists: bool = False) -> An
     kind = type(definition).__name__.removesuffix("Def").lower()
     if if_not_exists and definition.name.lower() in session.catalog.of_kind(kind):
         return session._handles.get(definition.name.lower()) if kind in ("query", "view") else None
+    check_definition(definition)
+    return declare(session, definition)
+
+
+def create_or_replace(session: Session, definition: Any) -> Any:
+    """Declare something in the place of what has its name; of a query, return its handle.
+
+    A query that runs goes on until its successor begins, when the session starts.
+    """
+    kind = type(definition).__name__.removesuffix("Def").lower()
+    before = session.catalog.of_kind(kind).get(definition.name.lower())
+    if isinstance(definition, QueryDef):
+        definition = replace(definition, plan=beside_clock(definition.plan))
+        mode = change_mode(session, definition)
+    if before is None:
+        made = create(session, definition)
+    else:
+        check_definition(definition)
+        session.catalog.replace(definition)
+        made = None
+    kept = isinstance(definition, ViewDef) and definition.keep is not None
+    if not (isinstance(definition, QueryDef) or kept):
+        return None
+    if before is not None:
+        known = session.catalog.get("query", definition.name)
+        made = _handle(session, known, "kept" if kept else mode)
+    made.replaces = True
+    return made
+
+
+def change_mode(session: Session, definition: QueryDef) -> str:
+    """Return how the answer of a query is to be delivered, which may replace another."""
+    if not algebra.streams_of(definition.plan):
+        raise QueryError(
+            f"a continuous query must read at least one stream, but '{definition.name}' reads none"
+        )
+    if definition.early is not None:
+        early_plan(definition.plan)  # says why it cannot be
+    sink = None if definition.sink is None else session.catalog.get("sink", definition.sink)
+    return mode_of(definition, sink)
+
+
+def check_definition(definition: Any) -> None:
+    """Check what needs no other part."""
     if isinstance(definition, StreamDef):
         check_stream(definition)
     if isinstance(definition, TableDef):
         check_table(definition)
     if isinstance(definition, SinkDef):
         check_sink(definition)
-    return declare(session, definition)
 
 
 def declare(session: Session, definition: Any) -> Any:
@@ -102,23 +148,19 @@ def declare(session: Session, definition: Any) -> Any:
 
 
 def _create_query(session: Session, definition: QueryDef) -> QueryHandle:
-    sink = None
-    if definition.sink is not None:
-        sink = session.catalog.get("sink", definition.sink)
     definition = replace(definition, plan=beside_clock(definition.plan))
-    if not algebra.streams_of(definition.plan):
-        raise QueryError(
-            f"a continuous query must read at least one stream, but '{definition.name}' reads none"
-        )
-    if definition.early is not None:
-        early_plan(definition.plan)  # says why it cannot be
+    mode = change_mode(session, definition)
     session.catalog.add(definition)
-    return _handle(session, definition, mode_of(definition, sink))
+    return _handle(session, definition, mode)
 
 
 def _handle(session: Session, definition: QueryDef, mode: str) -> QueryHandle:
     stamps = has_timestamps(session.catalog, definition.plan)
     handle = QueryHandle(session, definition, mode, stamps)
+    before = session._handles.get(definition.name.lower())
+    if before is not None:  # whose place it takes when it is started
+        handle.before = before.before or before
+        handle.paused = before.paused
     session._handles[definition.name.lower()] = handle
     return handle
 

@@ -78,16 +78,25 @@ def _typed(values: list[Any], name: str, type: pa.DataType) -> pa.Array:
             fitted = plain(inferred, type)
             if fitted is not None and not fitted[1].any():
                 return fitted[0]
-        return pa.array(values, type)
+        return _array(values, type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
         for number, value in enumerate(values):
             try:
-                pa.array([value], type)
+                _array([value], type)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
                 raise DataError(
                     f"the column '{name}' of row {number} must be {type_name(type)}, got {value!r}"
                 ) from None
         raise
+
+
+def _array(values: list[Any], type: pa.DataType) -> pa.Array:
+    """Return an array of values, none of which loses a fraction."""
+    if pa.types.is_integer(type) and any(
+        isinstance(value, float) and not value.is_integer() for value in values
+    ):
+        raise ValueError("fractions are no integers")
+    return pa.array(values, type)
 
 
 def _has_calendar(type: pa.DataType) -> bool:

@@ -40,7 +40,7 @@ from penstock.physical.progress import Decision, Progress, Timeline, ahead
 from penstock.physical.timekeeper import LONGEST_WAIT, TimeKeeper
 from penstock.runs import failpoints
 from penstock.runs.checkpoint import Checkpoint
-from penstock.runs.deliveries import book_of, entered, is_lane, lane_outlet
+from penstock.runs.deliveries import Delivered, book_of, entered, is_lane, lane_outlet
 from penstock.runs.holder_numbers import check_shards
 from penstock.runs.manifest import Manifest
 from penstock.runs.reading import file_name
@@ -157,6 +157,12 @@ class Pipeline:
         self._begin_after_turns(query)
         failpoints.passing("query-added")
 
+    def replace(self, query: BookedQuery) -> None:
+        """Let a query take the place of the one of its name, in one batch."""
+        with self._lock:
+            failpoints.passing("query-replaced")
+            self.book.add(query)
+
     def resume(self, name: str) -> None:
         """Take a paused query in again."""
         self.book.resume(name)
@@ -179,6 +185,15 @@ class Pipeline:
         with self._lock:
             self.book.pause(name)
             self.lane.mute(name)
+
+    def delivered(self, name: str) -> Delivered | None:
+        """Return what an outlet was given; None if nothing is known of it."""
+        return self._delivered.get(name)
+
+    def deliver_from(self, name: str, told: Delivered | None) -> None:
+        """Let an outlet go on from where it was."""
+        if told is not None:
+            self._delivered[name] = told
 
     def end_outlets(self, names: Iterable[str]) -> None:
         """Note that what was delivered to outlets is complete: who has their names next is new."""
@@ -506,5 +521,6 @@ def moment_after(manifest: Manifest | None, seen: Observation | None = None) -> 
         done = {d: effort.rows_out for d, effort in seen.totals.items() if d in stages}
         joins = measured(seen.plan, done)
     times = {n: Progress.of(told).max_time for n, told in manifest.progress.items()}
+    beats = {n: Progress.of(told).heartbeat for n, told in manifest.progress.items()}
     late = {name: told["late"] for name, told in manifest.progress.items()}
-    return Moment(manifest.batch + 1, times, manifest.numbers, joins, late)
+    return Moment(manifest.batch + 1, times, manifest.numbers, joins, late, beats)

@@ -105,7 +105,9 @@ class LocalEngine:
     def replan(self) -> None:
         """Run the queries of the book from the next batch on; what is kept goes on."""
         times = {name: progress.max_time for name, progress in self.progress.items()}
-        self.plan: PhysicalPlan = self.book.plan(Moment(self._number, times, self._numbers))
+        beats = {name: progress.heartbeat for name, progress in self.progress.items()}
+        moment = Moment(self._number, times, self._numbers, beats=beats)
+        self.plan: PhysicalPlan = self.book.plan(moment)
         self._numbers = dict(self.plan.numbers)
         for answer in self.plan.answers:
             self.answers.setdefault(answer.query, [])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from penstock.cql.binding import statements
 from penstock.errors import DataError, NotSupportedError, QueryError, suggest
 from penstock.model import INF, MIN_TIME, TIMESTAMP
 from penstock.operators.output import OutputSpec
+from penstock.optimizer.nameless import canonical
 from penstock.physical.book import BookedQuery
 from penstock.physical.early_plan import early_plan
 from penstock.physical.planner import Query
@@ -43,6 +44,7 @@ from penstock.settings import Settings
 from penstock.sinks import changes_of
 from penstock.sources.links import check_partition
 from penstock.sources.pushed import as_table, check_times
+from penstock.testing.eras import elements_since, with_eras
 from penstock.testing.local import LocalEngine
 from penstock.testing.times import (
     instant,
@@ -66,6 +68,8 @@ class RigQuery(BookedQuery):
     """A query of a rig; ``stamps``: its time is in timestamps, not in integers."""
 
     stamps: bool = False
+    seen: Mapping[str, int] = field(default_factory=dict)
+    """Of a text that answers rows as they come: how many rows the text before had answered."""
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -122,10 +126,10 @@ class Machine:
 
     def _execute(self, statement: statements.Statement) -> None:
         match statement:
-            case statements.Create(definition, if_not_exists, replace=replaces):
+            case statements.Create(definition, replaces=True):
+                self._create(definition, replaces=True)
+            case statements.Create(definition, if_not_exists):
                 kind = type(definition).__name__.removesuffix("Def").lower()
-                if replaces:
-                    self.catalog.of_kind(kind).pop(definition.name.lower(), None)
                 if not (if_not_exists and definition.name.lower() in self.catalog.of_kind(kind)):
                     self._create(definition)
             case statements.Drop(kind, name, if_exists):
@@ -150,10 +154,15 @@ class Machine:
                     f"{type(statement).__name__.upper()}; give a query a name with CREATE QUERY"
                 )
 
-    def _create(self, definition: Any) -> None:
+    def _create(self, definition: Any, replaces: bool = False) -> None:
         if isinstance(definition, QueryDef):
+            before = self.catalog.queries.get(definition.name.lower()) if replaces else None
+            definition = replace(definition, name=before.name) if before else definition
             self._create_query(definition)
-        self.catalog.add(definition)
+        if replaces:
+            self.catalog.replace(definition)
+        else:
+            self.catalog.add(definition)
         if isinstance(definition, StreamDef):
             self._rules[definition.name] = definition.timing
         elif isinstance(definition, TableDef) and definition.name.lower() in self._given:
@@ -180,9 +189,23 @@ class Machine:
         one: StreamDef = self.catalog.get("stream", min(streams))
         stamps = bool(one.schema[one.time].type == TIMESTAMP)
         query = RigQuery(definition.name, definition.plan, mode, stamps=stamps)
+        query.parts_close = any(
+            self.catalog.get("stream", name).timing.closing is not None for name in streams
+        )
         self._engine.book.add(query)
+        if query.before is not None:
+            self._begin_measuring(query)
         self._engine.announce(definition.plan)
         self._changed = True
+
+    def _begin_measuring(self, query: RigQuery) -> None:
+        """Measure a text that takes the place of another from now on."""
+        for mode in ("log", "intervals", "view", "stream"):
+            self._engine.answers.pop(f"{query.name} {mode}", None)
+            self._engine.views.pop(f"{query.name} {mode}", None)
+        if query.is_row_by_row:
+            kept = self._judge().kept
+            query.seen = {name: len(kept.get(name, ())) for name in query.streams}
 
     def _replan(self) -> None:
         self._changed = False
@@ -373,7 +396,7 @@ class Machine:
             ordered = sorted(elements.elements(), key=lambda element: element[0])
             kinds = found.node.schema.types
             return [(*shown_values(v, kinds), shown_time(t, found.stamps)) for t, v in ordered]
-        steps = self._known(found, relation(found.node, self._inputs(found)))
+        steps = self._known(found, relation(*self._meaning(found)))
         return _shown_intervals(found, steps)
 
     # -- measuring ---------------------------------------------------------------------------------
@@ -456,14 +479,21 @@ class Machine:
     def _snapshot(self, query: RigQuery, at: Any) -> Counter[Row]:
         return snapshot_at(self._steps(query), self._as_of(query, at))
 
-    def _inputs(self, query: RigQuery) -> Inputs:
-        """Return what the oracle sees: rows that are not late, from when the query began."""
-        streams: dict[str, list[tuple[Row, int]]] = {}
-        for name in query.streams:
-            elements = self._in_time(self.catalog.get("stream", name))
+    def _meaning(self, query: RigQuery) -> tuple[Node, Inputs]:
+        """Return what the oracle is asked: the plan of a query, and what it sees.
+
+        Parts of texts before that go on are tables, of what they are from its beginning on.
+        """
+        streams = {
+            name: self._in_time(self.catalog.get("stream", name))[query.seen.get(name, 0) :]
+            for name in query.streams
+        }
+        tables = {name: plain_rows(table) for name, table in self._tables.items()}
+        if not query.eras:
             since = MIN_TIME if query.since is None else query.since
-            streams[name] = [(row, time) for row, time in elements if time >= since]
-        return Inputs(streams, {name: plain_rows(table) for name, table in self._tables.items()})
+            return query.node, Inputs(elements_since(streams, since), tables)
+        plan = canonical(self._engine.book.optimized(query.name))
+        return with_eras(plan, query.eras, streams, tables)
 
     def _in_time(self, definition: StreamDef) -> list[tuple[Row, int]]:
         """Return the rows of a stream that are not late, by the definition of that."""
@@ -491,7 +521,7 @@ class Machine:
 
     def _oracle_stream(self, query: RigQuery) -> Counter[tuple[int, Row]]:
         until = self._until(query)
-        true = stream(query.node, self._inputs(query))
+        true = stream(*self._meaning(query))
         return Counter({e: n for e, n in true.items() if e[0] < until or until == INF})
 
 

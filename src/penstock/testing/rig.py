@@ -141,7 +141,7 @@ class Rig(Machine):
                 wanted = [(v, t) for t, v in self._oracle_stream(found).elements()]
                 self._compare(found, has, wanted, within, self._element_text(found), " (oracle)")
                 continue
-            true = self._known(found, relation(found.node, self._inputs(found)))
+            true = self._known(found, relation(*self._meaning(found)))
             self._compare_relations(found, self._steps(found), true, within, " (oracle)")
 
     # -- the same under other settings -------------------------------------------------------------

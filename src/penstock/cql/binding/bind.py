@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.algebra import Node, TableScan, streams_of, walk
-from penstock.catalog import Catalog
+from penstock.catalog import Catalog, Definition, QueryDef, ViewDef
 from penstock.cql.binding.binder import QueryBinder
 from penstock.cql.binding.definitions import DefinitionBinder
 from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
@@ -41,6 +41,7 @@ from penstock.cql.grammar.parse import (
     parse_window,
 )
 from penstock.cql.grammar.syntax import (
+    AlterSyntax,
     CommandSyntax,
     CreateSyntax,
     DropSyntax,
@@ -165,7 +166,70 @@ def _create(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, CreateSyntax)
     definition = DefinitionBinder(source, catalog, syntax, parsed.sql).bind()
-    return Create(definition, syntax.if_not_exists, replace=bool(syntax.clauses.get("REPLACE")))
+    if syntax.or_replace:
+        _check_users(source, catalog, syntax, definition)
+    return Create(definition, syntax.if_not_exists, replaces=syntax.or_replace)
+
+
+def _check_users(
+    source: Script, catalog: Catalog, syntax: CreateSyntax, definition: Definition
+) -> None:
+    """Refuse to replace what others count on; who reads a view goes on with its old text."""
+    kind, name = syntax.kind, syntax.name
+    before = catalog.of_kind("view" if kind == MATERIALIZED else kind).get(name.text.lower())
+    if before is None or replace(definition, name=before.name, sql=before.sql) == before:
+        return
+    if isinstance(before, ViewDef):
+        readers = [q.name for q in catalog.queries.values() if q.name != before.name and any(
+            part == before.plan for part in walk(q.plan))]  # fmt: skip
+        if readers:
+            source.warn(
+                f"query {', '.join(sorted(readers))} reads the view '{before.name}', and goes on "
+                f"with its old text; CREATE OR REPLACE the query too, behind this statement",
+                name.span,
+            )
+        return
+    users = [f"query {q.name}" for q in catalog.queries.values() if _uses(q, kind, before.name)]
+    users += [
+        f"view {view.name}" for view in catalog.views.values() if _reads(view.plan, kind, before)
+    ]
+    users += [
+        f"stream {stream.name}" for stream in catalog.streams.values()
+        if kind == "sink" and before.name in (stream.late, stream.deadletter)
+    ]  # fmt: skip
+    if users and kind != "query":
+        source.fail(
+            f"a {kind} can be replaced when nothing uses it, because what was read or delivered "
+            f"by its old declaration would have to be so once more, but '{before.name}' is used "
+            f"by {', '.join(sorted(users))}; DROP that first, and create it again behind this "
+            f"statement",
+            name.span,
+        )
+
+
+def _reads(plan: Node, kind: str, found: Any) -> bool:
+    if kind == "stream":
+        return found.name in streams_of(plan)
+    return any(isinstance(n, TableScan) and n.table == found.name for n in walk(plan))
+
+
+def _alter(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
+    syntax = parsed.syntax
+    assert isinstance(syntax, AlterSyntax)
+    return Create(_altered(source, catalog, syntax, parsed.sql), replaces=True)
+
+
+def _altered(source: Script, catalog: Catalog, syntax: AlterSyntax, sql: str) -> QueryDef:
+    found: QueryDef = _found(source, catalog, "query", syntax.name)
+    if found.keep is not None:
+        source.fail(
+            f"'{found.name}' is a {MATERIALIZED}; CREATE OR REPLACE MATERIALIZED VIEW {found.name}",
+            syntax.name.span,
+        )
+    created = CreateSyntax(
+        "query", syntax.name, False, (), dict(syntax.clauses), syntax.query, syntax.span, True
+    )
+    return DefinitionBinder(source, catalog, created, sql).altered(found)
 
 
 def _found(source: Script, catalog: Catalog, kind: str, name: Name) -> Any:
@@ -256,6 +320,19 @@ def _insert(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
 def _explain(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
     syntax = parsed.syntax
     assert isinstance(syntax, ExplainSyntax)
+    if syntax.change is not None:
+        change, name = syntax.change, syntax.change.name
+        if name.text.lower() not in catalog.remembered:
+            _found(source, catalog, "query", name)
+        if isinstance(change, AlterSyntax):
+            made = _altered(source, catalog, change, "")
+        else:
+            bound = DefinitionBinder(source, catalog, change, "").bind()
+            assert isinstance(bound, QueryDef)
+            made = bound
+        known = catalog.queries.get(name.text.lower())
+        made = made if known is None else replace(made, name=known.name)
+        return Explain(syntax.level, made.plan, made.name, change=made)
     if syntax.name is not None:
         query = _found(source, catalog, "query", syntax.name)
         return Explain(syntax.level, query.plan, query.name)
@@ -272,6 +349,7 @@ def _select(source: Script, catalog: Catalog, parsed: Parsed) -> Statement:
 
 _BINDERS: dict[type, Callable[[Script, Catalog, Parsed], Statement]] = {
     CreateSyntax: _create,
+    AlterSyntax: _alter,
     DropSyntax: _drop,
     CommandSyntax: _command,
     SetSyntax: _set,

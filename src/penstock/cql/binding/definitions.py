@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.algebra import Node, Scan, is_stream, streams_of, walk
 from penstock.catalog import (
@@ -60,19 +61,48 @@ class DefinitionBinder:
 
     def _check_free(self) -> None:
         kind, name = self.syntax.kind, self.syntax.name
-        if self.syntax.if_not_exists or self.syntax.clauses.get("REPLACE"):
+        if self.syntax.if_not_exists:
             return
         shared = ("stream", "table", "view")
         rivals: tuple[str, ...] = shared if kind in shared else (kind,)
         if kind == "materialized view":
             rivals = (*shared, "query")
         for other in rivals:
-            if name.text.lower() in self.catalog.of_kind(other):
+            known = self.catalog.of_kind(other).get(name.text.lower())
+            if known is not None and not self._may_replace(other, known):
+                hint = (
+                    ", write CREATE OR REPLACE to put this in its place," if kind == other else ""
+                )
                 self.source.fail(
                     f"the name of a {kind} must be free, but {other} '{name.text}' exists; DROP it "
-                    f"first or choose another name",
+                    f"first{hint} or choose another name",
                     name.span,
                 )
+
+    def _may_replace(self, kind: str, known: Definition) -> bool:
+        """Whether OR REPLACE is about what has the name."""
+        kept = getattr(known, "keep", None) is not None
+        materialized = self.syntax.kind == "materialized view"
+        own = ("view", "query") if materialized else (self.syntax.kind,)
+        return self.syntax.or_replace and kind in own and kept == materialized
+
+    def altered(self, found: QueryDef) -> QueryDef:
+        """Return a query after ALTER QUERY: what is not said stays as it is."""
+        given = self.syntax.clauses
+        for clause, sink in (("INTO", found.sink), ("EARLY", found.early)):
+            if sink is not None:
+                given.setdefault(clause, Name(sink, self.syntax.name.span))
+        sql = f"{found.sql};\n{self.sql}" if found.sql else ""
+        if self.syntax.query is not None:
+            made = self._query()
+            return replace(made, name=found.name, within=found.within, weight=found.weight, sql=sql)
+        within, weight = found.within, found.weight
+        if "WITHIN" in given:
+            within = seconds(self.source, given["WITHIN"], "WITHIN")
+        if "WEIGHT" in given:
+            weight = self._weight()
+        into, early = self._sink("INTO"), self._early(found.plan)
+        return replace(found, sink=into, early=early, within=within, weight=weight, sql=sql)
 
     def _schema(self) -> Schema:
         fields: list[Field] = []

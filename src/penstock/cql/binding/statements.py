@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from penstock.algebra import Node
-from penstock.catalog import Definition
+from penstock.catalog import Definition, QueryDef
 from penstock.cql.grammar.syntax import Parsed
 from penstock.errors import QueryWarning
 
@@ -20,13 +20,13 @@ from penstock.errors import QueryWarning
 class Create:
     """Add a definition. With ``if_not_exists`` nothing happens when the name is taken.
 
-    With ``replace`` what has the name, a function, is dropped before.
+    With ``replaces`` it takes the place of the one of its name, if there is one.
     """
 
     definition: Definition
     if_not_exists: bool = False
     warnings: tuple[QueryWarning, ...] = ()
-    replace: bool = False
+    replaces: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,15 @@ class ShowCreate:
 class Explain:
     """Show a plan; ``level`` is 'logical', 'optimized', 'physical' or 'all' three.
 
-    ``name`` is the declared query, None for a text given with the statement.
+    ``name`` is the declared query, None for a text given with the statement.  ``change`` is what
+    would take the place of that query.
     """
 
     level: str
     plan: Node
     name: str | None = None
     warnings: tuple[QueryWarning, ...] = ()
+    change: QueryDef | None = None
 
 
 @dataclass(frozen=True)

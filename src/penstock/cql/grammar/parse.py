@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from sqlglot.tokens import Token, TokenType
 
@@ -12,6 +12,7 @@ from penstock.cql.grammar.dialect import Cql, tokenize
 from penstock.cql.grammar.foreign import led_home
 from penstock.cql.grammar.queries import STREAM_WORDS, QueryParser
 from penstock.cql.grammar.syntax import (
+    AlterSyntax,
     ColumnSyntax,
     CommandSyntax,
     CreateSyntax,
@@ -38,6 +39,7 @@ SHOWN = ("QUERIES", "STREAMS", "TABLES", "VIEWS", "SINKS", "FUNCTIONS")
 LEVELS = ("LOGICAL", "OPTIMIZED", "PHYSICAL", "ANALYZE")
 _VERBS = [
     "CREATE",
+    "ALTER",
     "DROP",
     "SELECT",
     "ISTREAM",
@@ -132,6 +134,8 @@ class StatementParser(QueryParser):
             return self.query()
         if self.accept("CREATE"):
             return self._create(start)
+        if self.accept("ALTER"):
+            return self._alter(start)
         if self.accept("DROP"):
             kind = MATERIALIZED if self.accept("MATERIALIZED", "VIEW") else self._kind("DROP")
             if_exists = self.accept("IF", "EXISTS")
@@ -227,23 +231,55 @@ class StatementParser(QueryParser):
         if self.accept("QUERY"):
             name = self.name("the name of a query")
             return ExplainSyntax(level, name, None, self.since(start))
+        change = self._change()
+        if change is not None:
+            return ExplainSyntax(level, change.name, None, self.since(start), change)
         if not self.starts_query():
             self.fail(
                 f"EXPLAIN must be followed by QUERY name or by a query, got {self.got()}; before "
-                f"it may stand LOGICAL, OPTIMIZED, PHYSICAL or ANALYZE"
+                f"a query may stand REPLACE QUERY name AS, and before all of it LOGICAL, "
+                f"OPTIMIZED, PHYSICAL or ANALYZE"
             )
         return ExplainSyntax(level, None, self.query(), self.since(start))
+
+    def _change(self) -> CreateSyntax | AlterSyntax | None:
+        """Read what would replace a query, behind EXPLAIN; None if nothing of the kind comes."""
+        start = self.here()[0]
+        if self.accept("ALTER"):
+            return self._alter(start)
+        if self.accept("REPLACE"):
+            return self._replace(start, "EXPLAIN REPLACE")
+        if self.accept("CREATE", "OR", "REPLACE"):
+            return self._replace(start, "EXPLAIN CREATE OR REPLACE")
+        if self.is_word("CREATE"):
+            self.fail(
+                "EXPLAIN CREATE is about what is replaced; write EXPLAIN CREATE OR REPLACE QUERY, "
+                "or leave everything before the query out"
+            )
+        return None
+
+    def _replace(self, start: int, before: str) -> CreateSyntax:
+        """Read the rest of CREATE OR REPLACE QUERY, behind EXPLAIN."""
+        if not self.is_word("QUERY"):
+            self.fail(
+                f"{before} must be followed by QUERY, its name and its new text, got {self.got()}"
+            )
+        return self._declared(start, or_replace=True)
 
     # ---- CREATE
 
     def _create(self, start: int) -> CreateSyntax:
-        here = self.here()
-        replaces = self.accept("OR", "REPLACE")
-        if replaces and not self.is_word("FUNCTION"):
-            self.refuse("there is no CREATE OR REPLACE; DROP it first", here)
-        kind = MATERIALIZED if self.accept("MATERIALIZED", "VIEW") else self._kind("CREATE")
-        if replaces and self.is_word("IF"):
-            self.fail("OR REPLACE and IF NOT EXISTS exclude one another; leave one of them out")
+        return self._declared(start, or_replace=self.accept("OR", "REPLACE"))
+
+    def _declared(self, start: int, or_replace: bool) -> CreateSyntax:
+        """Read what is declared, behind CREATE or CREATE OR REPLACE."""
+        verb = "CREATE OR REPLACE" if or_replace else "CREATE"
+        kind = MATERIALIZED if self.accept("MATERIALIZED", "VIEW") else self._kind(verb)
+        if or_replace and self.is_word("IF") and self._next and self._next.text.upper() == "NOT":
+            self.fail(
+                "OR REPLACE and IF NOT EXISTS contradict one another; leave IF NOT EXISTS out to "
+                "replace what there is, or OR REPLACE to keep it"
+            )
         if_not_exists = self.accept("IF", "NOT", "EXISTS")
         name = self.name(f"the name of a {kind}")
         columns: tuple[ColumnSyntax, ...] = ()
@@ -269,13 +305,42 @@ class StatementParser(QueryParser):
             query = self.query()
         elif kind == "function":
             columns = self._columns(kind, name)
-            clauses = {"RETURNS": self._returns(name), "REPLACE": replaces}
+            clauses = {"RETURNS": self._returns(name)}
             self._clauses(kind, name, clauses)
         else:
             if kind != "sink":
                 columns = self._columns(kind, name)
             self._clauses(kind, name, clauses)
-        return CreateSyntax(kind, name, if_not_exists, columns, clauses, query, self.since(start))
+        span = self.since(start)
+        return CreateSyntax(kind, name, if_not_exists, columns, clauses, query, span, or_replace)
+
+    # ---- ALTER
+
+    def _alter(self, start: int) -> AlterSyntax:
+        if not self.accept("QUERY"):
+            self.refuse(
+                "only a query can be altered; write CREATE OR REPLACE with the whole declaration"
+            )
+        name = self.name("the name of a query")
+        if self.accept("AS"):
+            return AlterSyntax(name, {}, self.query(), self.since(start))
+        clauses: dict[str, Any] = {}
+        if self.accept("SET"):
+            self._query_clauses(clauses)
+        if not clauses:
+            self.fail(
+                f"ALTER QUERY {name.text} must be followed by AS and a query, or by SET with INTO "
+                f"sink, WITHIN duration or WEIGHT number, got {self.got()}"
+            )
+        return AlterSyntax(name, clauses, None, self.since(start))
+
+    def _backfill(self) -> NoReturn:
+        self.refuse(
+            "there is no BACKFILL: what is kept of a query goes on, and the rest begins anew with "
+            "the rows that come; to answer rows that were read before, run the query on another "
+            "checkpoint, from the beginning of its streams",
+            (self._prev.start, self._prev.end + 1),
+        )
 
     def _query_clauses(self, clauses: dict[str, Any]) -> None:
         """Read where a query's answers go, how soon they are wanted, and how much they count."""
@@ -508,6 +573,7 @@ _QUERY_CLAUSES: dict[str, Callable[[StatementParser], Any]] = {
     "EARLY": StatementParser._early_into,
     "WITHIN": lambda parser: parser.duration("WITHIN"),
     "WEIGHT": StatementParser._weight,
+    "BACKFILL": StatementParser._backfill,
 }
 
 

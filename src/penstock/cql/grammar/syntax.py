@@ -308,12 +308,23 @@ class ColumnSyntax:
 
 @dataclass(frozen=True)
 class CreateSyntax:
-    """Any ``CREATE``. ``clauses`` holds what was typed after the columns, by clause name."""
+    """Any ``CREATE [OR REPLACE]``. ``clauses`` is what was typed after the columns, by its name."""
 
     kind: str
     name: Name
     if_not_exists: bool
     columns: tuple[ColumnSyntax, ...]
+    clauses: dict[str, Any]
+    query: QuerySyntax | None
+    span: Span
+    or_replace: bool = False
+
+
+@dataclass(frozen=True)
+class AlterSyntax:
+    """``ALTER QUERY name SET clauses`` or ``ALTER QUERY name AS query``."""
+
+    name: Name
     clauses: dict[str, Any]
     query: QuerySyntax | None
     span: Span
@@ -360,16 +371,21 @@ class InsertSyntax:
 
 @dataclass(frozen=True)
 class ExplainSyntax:
-    """``EXPLAIN [LOGICAL|OPTIMIZED|PHYSICAL|ANALYZE]`` of a declared query or of a query text."""
+    """``EXPLAIN [LOGICAL|OPTIMIZED|PHYSICAL|ANALYZE]`` of a declared query or of a query text.
+
+    With ``change`` it is about a statement that would replace a query.
+    """
 
     level: str
     name: Name | None
     query: QuerySyntax | None
     span: Span
+    change: CreateSyntax | AlterSyntax | None = None
 
 
 StatementSyntax: TypeAlias = (
     CreateSyntax
+    | AlterSyntax
     | DropSyntax
     | CommandSyntax
     | SetSyntax
