@@ -45,6 +45,7 @@ def test_state_is_kept_under_these_names():
     assert [kind.key for kind in SPECS] == [
         "aggregate/1",
         "asof join/1",
+        "covered/1",
         "distinct/1",
         "filter/1",
         "group top/1",
