@@ -29,6 +29,11 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
 
+# Tests start hundreds of Pythons that import this package.  Where an environment forbids to keep
+# compiled modules (many containers do), each of them would compile all of it again.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    sys.dont_write_bytecode = False
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -41,6 +41,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,19 @@ class Golden:
         kept = {name: accept(rows, self.slack)[0] for name, rows in self.streams.items()}
         return Inputs(kept, self.tables)
 
+    @cached_property
     def plans(self) -> dict[str, Node]:
         return {query.name: bind_query(query.sql, self.catalog) for query in self.queries}
 
 
 # Reading
+
+
+@cache
+def known(path: Path) -> Golden:
+    """Return a golden file that is read and bound once for all configurations."""
+    return read(path)
+
 
 _HEADER = re.compile(
     r"(stream|table)\s+(\w+)\s*\((.*?)\)\s*(?:slack\s+(\d+)|valid\s+(\w+)\s+(\w+))?"
@@ -277,7 +286,7 @@ def _show(value: Any) -> str:
 
 def run(golden: Golden, config: Hostile) -> dict[str, list[str]]:
     """Run every query of a file under a configuration; return the text of the answers."""
-    plans = golden.plans()
+    plans = golden.plans
     modes = {query.name: mode_of(query, plans[query.name]) for query in golden.queries}
     streams, slack = golden.streams, golden.slack
     if config.shuffle:
@@ -311,7 +320,7 @@ def run(golden: Golden, config: Hostile) -> dict[str, list[str]]:
 
 def oracle(golden: Golden) -> dict[str, list[str]]:
     """What the oracle says to every query of a file."""
-    plans, inputs = golden.plans(), golden.inputs()
+    plans, inputs = golden.plans, golden.inputs()
     return {
         query.name: render(
             oracle_rows(plans[query.name], mode_of(query, plans[query.name]), inputs),

@@ -567,7 +567,7 @@ def extents(draw) -> Extent:
 @st.composite
 def rank_calls(draw, schema: Schema) -> RankCall:
     """Any window function over a relation; its argument is a column or a small expression."""
-    plain = [name for name in EXACT if name != "count_distinct"]
+    plain = ("count", "sum", "min", "max")  # OVER knows no others with exact results
     exact = [name for name in NUMBERS if name not in ("percent_rank", "cume_dist")]
     name = draw(st.sampled_from([*plain, *PICKS, *SHIFTS, *exact]))
     extent = draw(extents())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.configs import CONFIGS
-from tests.golden_runner import FILES, oracle, read, run
+from tests.golden_runner import FILES, known, oracle, run
 
 QUICK = ("four shards, one row per batch", "negative tuples")
 """The configurations of `make quick`; `make test` has all of them."""
@@ -13,7 +13,7 @@ QUICK = ("four shards, one row per batch", "negative tuples")
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_files_say_what_the_oracle_says(path):
-    golden = read(path)
+    golden = known(path)
     assert {q.name: q.expected for q in golden.queries} == oracle(golden)
 
 
@@ -30,7 +30,7 @@ def test_files_say_what_the_oracle_says(path):
 )
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_golden(path, config):
-    golden = read(path)
+    golden = known(path)
     found = run(golden, config)
     for query in golden.queries:
         assert found[query.name] == query.expected, query.name

@@ -32,6 +32,7 @@ from penstock.sources.base import Waiting
 from penstock.sources.formats import backlog_of, read_slice
 from penstock.sources.links import link_of
 from penstock.sources.readers.base import to_json
+from penstock.sources.side_by_side import Places
 from penstock.sources.spool import Spool, SpoolFiles
 from penstock.spark.descriptor_source import DescriptorSource
 from penstock.spark.failures import root_cause
@@ -762,6 +763,8 @@ def test_offsets_that_make_no_sense_are_refused(
         elif not isinstance(value, bool):
             others += [value + 1, value + 2, 10**6, True]
         for other in others:
+            if name in Places.hints and type(other) is int and 0 <= other < 2**63:
+                continue  # no answer depends on it
             refused(ends[1], {"s": {**ends[2]["s"], name: other}})
     assert source().read(ends[1], ends[2]) == source().read(ends[1], ends[2]) != []
 

@@ -161,7 +161,7 @@ MEET = f"""SELECT a.lo, b.m, c.hi {THREE} a.lo < b.hi AND b.lo < a.hi AND a.lo <
 def catalog() -> Catalog:
     known = Catalog()
     for name in "abcd":
-        known.add(StreamDef(name, STREAM, "memory", {}, 6, 0))
+        known.add(StreamDef(name, STREAM, "memory", {}, 6))
     known.add(TableDef("tab", make.schema_of(k=LONG, label=make.STRING), "memory", {}, None, None))
     return known
 

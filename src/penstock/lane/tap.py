@@ -113,7 +113,7 @@ class Tap:
         if self._by_their_clock or not isinstance(self._reader, Paced):
             return
         due = offset.get("due", 0) / 1e9
-        self._by_their_clock = due >= begun
+        self._by_their_clock = begun <= due <= time.monotonic()  # not of a clock before a reboot
         self._reader.follow_since(
             self._reader.position(offset), due if self._by_their_clock else handed_at
         )

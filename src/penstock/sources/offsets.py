@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from penstock.errors import StateError
 
@@ -32,8 +32,11 @@ def chained(before: str, *parts: bytes | memoryview) -> str:
 class Place:
     """What the positions of all kinds of streams share.
 
-    Texts are digests.  Numbers are not negative; there may be tuples of them.
+    Texts are digests.  Numbers are not negative; there may be tuples of them.  What is ``hints``
+    may be missing, and any number is right.
     """
+
+    hints: ClassVar[frozenset[str]] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         """As Spark's offset log keeps it."""
@@ -43,6 +46,9 @@ class Place:
     def from_json(cls, found: Any, stream: str = "?") -> Self:
         """The inverse of `to_json`; a StateError says what is wrong with it."""
         names = [field.name for field in fields(cls)]
+        if isinstance(found, dict):
+            missing = cls.hints - found.keys()
+            names = [name for name in names if name not in missing]
         if not isinstance(found, dict) or sorted(found) != sorted(names):
             raise StateError(
                 f"the position of stream {stream} in Spark's offsets must have {', '.join(names)}, "

@@ -65,6 +65,8 @@ class Places(Place):
     has no pace, or its clock has not begun.
     """
 
+    hints = frozenset({"due"})
+
     known: int = 0
     begun: int = 0
     open: tuple[tuple[int, int, int], ...] = ()

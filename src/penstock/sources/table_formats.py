@@ -53,6 +53,10 @@ class TableFormat:
         """Return all rows, read with Arrow; None: Spark must read the table."""
         return None
 
+    def at_hand(self, definition: TableDef) -> pa.Table | None:
+        """Return all rows, if they stand in the query itself; None: they must be read."""
+        return None
+
     def spark_table(self, definition: TableDef) -> SparkTable:
         """Return how Spark reads the table."""
         return SparkTable(_options(definition))
@@ -111,6 +115,9 @@ class WrittenTable(TableFormat):
     """Rows that stand in a query: VALUES."""
 
     def whole(self, definition: TableDef) -> pa.Table | None:
+        return self.at_hand(definition)
+
+    def at_hand(self, definition: TableDef) -> pa.Table | None:
         return written_table(definition, json.loads(definition.options["rows"]))
 
 

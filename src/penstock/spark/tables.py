@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pyspark.sql.functions as F  # noqa: N812
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.catalog import WRITTEN, TableDef, opened
+from penstock.catalog import TableDef, opened
 from penstock.errors import (
     DataError,
     StateError,
@@ -123,7 +123,7 @@ def table_frame(
     check_table(definition)
     found = table_format(definition)
     parts = found.parts(definition)
-    written = found.whole(definition) if definition.format == WRITTEN else None
+    written = found.at_hand(definition)
     if written is not None:
         return _written(spark, written, work)
     if parts is None:
