@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -12,12 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels import covers as kernel
-from penstock.model import INF, Batch, Closed, Heartbeat, Message, Settled
+from penstock.model import INF, MIN_TIME, Batch, Closed, Heartbeat, Message, Settled
 from penstock.operators.base import Context
 from penstock.operators.covered import CoveredOperator, CoveredSpec
+from penstock.runs.merging import Merging
 from penstock.runs.state import MemoryStorage, State
 from tests.examples import examples
-from tests.slices import LAST, Row, Script, check, run
+from tests.slices import (
+    LAST,
+    STRATEGIES,
+    Listener,
+    Row,
+    Script,
+    bag,
+    batch_of,
+    check,
+    run,
+)
 
 TYPES = (pa.string(), pa.int64())
 
@@ -142,6 +154,11 @@ def test_only_what_is_not_known_is_told(make: type[Lonely]) -> None:
         assert set(listener.told.values()) <= times
 
 
+def closed_numbers(numbers: list[int]) -> Closed:
+    high = np.array(sorted(numbers), np.uint64)
+    return Closed((0,), high, np.zeros_like(high), np.full(len(high), INF), numbered=True)
+
+
 def test_rows_of_a_closed_part_leave_before_their_time() -> None:
     operator = CoveredSpec(TYPES[:1], False).build()
     operator.open(Context(State(MemoryStorage()), node=1))
@@ -151,9 +168,7 @@ def test_rows_of_a_closed_part_leave_before_their_time() -> None:
     list(operator.receive(0, Heartbeat(5)))
     made = [m for m in operator.receive(1, Heartbeat(5)) if isinstance(m, Batch)]
     holder = made[0].holder.tolist()
-    number = np.array([7, 8], np.uint64)
-    zeros, ever = np.zeros_like(number), np.full(2, INF)
-    closed = Closed((0,), number, zeros, ever, numbered=True)
+    closed = closed_numbers([7, 8])
     assert operator.uses_part(1, closed)
     said = list(operator.receive(1, closed))
     for port in (0, 1):
@@ -163,3 +178,96 @@ def test_rows_of_a_closed_part_leave_before_their_time() -> None:
     list(operator.receive(0, Heartbeat(12)))
     later = [m for m in operator.receive(1, Heartbeat(12)) if isinstance(m, Batch)]
     assert [b.columns[0].to_pylist() for b in later] == [["b"]]
+
+
+class Hearing(Listener):
+    """Also checks that the rows of settled holders are told nothing any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled: set[int] = set()
+
+    def take(self, message: Message) -> None:
+        if isinstance(message, Settled):
+            mine = set(message.holder.tolist())
+            assert len(mine) == len(message)
+            assert not mine & self.told.keys()
+            self.settled |= mine
+            return
+        super().take(message)
+        assert not self.settled & self.told.keys()
+
+
+@pytest.mark.parametrize("make", [Lonely, Partnered])
+@settings(deadline=None, max_examples=examples(150))
+@given(st.integers(0, 2**32), st.integers(1, 10))
+def test_rows_that_get_no_more_partners(make: type[Lonely], seed: int, rows: int) -> None:
+    """Numbers are closed at some time behind their last pair; in the end nothing is left of them."""
+    chance = random.Random(seed)
+    script = script_of(chance, rows)
+    last = {row.values[1]: max(row.start, 0) for row in script.ports[0]}
+    for pair in script.ports[1]:
+        last[pair.values[1]] = max(last[pair.values[1]], pair.start)
+    beats = [*sorted(chance.sample(range(1, LAST + 1), chance.randint(0, 6))), 40, 41]
+    storage, listener, sent = MemoryStorage(), Hearing(), MIN_TIME
+    state, merging = State(storage), chance.choice(STRATEGIES)
+    operator = make()
+    operator.open(Context(state, node=1, merging=merging))
+    for beat in beats:
+        for port in (0, 1):
+            some = [row for row in script.ports[port] if sent <= row.start < beat]
+            if some:
+                list(map(listener.take, operator.receive(port, batch_of(some, TYPES))))
+        over = [n for n, t in last.items() if t < beat and (beat >= 40 or chance.random() < 0.4)]
+        last = {n: t for n, t in last.items() if n not in over}
+        if over:
+            assert not list(operator.receive(1, closed_numbers(over)))
+        for port in (0, 1):
+            list(map(listener.take, operator.receive(port, Heartbeat(beat))))
+        sent = beat
+        if chance.random() < 0.5 or beat >= 40:
+            operator.close()
+            state = State(storage, json.loads(json.dumps(state.describe())))
+            operator = make()
+            merging = Merging("always") if beat >= 40 else merging
+            operator.open(Context(state, node=1, merging=merging))
+    for time in (*range(-1, 41), INF - 1):
+        assert listener.snapshot(time) == bag(expected(script, time, make.partners)), f"at {time}"
+    for name in ("status", "values", "due.by_end", "parting.by_end"):
+        assert sum(len(run) for run in state.runs(name)) == 0, name
+
+
+def test_a_row_without_end_is_forgotten_when_it_is_covered_for_ever() -> None:
+    storage = MemoryStorage()
+    state = State(storage)
+    for beat in (5, 8, 11):
+        operator = CoveredSpec(TYPES[:1], True).build()
+        operator.open(Context(state, node=1, merging=Merging("always")))
+        if beat == 5:
+            list(operator.receive(0, Batch.of([pa.array(["a"]), pa.array([7])], [1], [INF])))
+        if beat == 8:
+            list(operator.receive(1, Batch.of([pa.array([7])], [6], [INF])))
+        for port in (0, 1):
+            list(operator.receive(port, Heartbeat(beat)))
+        operator.close()
+        state = State(storage, state.describe())
+        kept = [sum(len(run) for run in state.runs(name)) for name in ("status", "values")]
+        assert kept == ([1, 1] if beat == 5 else [0, 0])
+
+
+def test_closed_columns_of_pairs_are_closed_columns_of_rows_with_partners() -> None:
+    types = (pa.string(), pa.int64(), pa.int64())
+    operator = CoveredSpec(types, True, shown=(0, 2)).build()
+    operator.open(Context(State(MemoryStorage()), node=1))
+    none, ever = np.zeros(1, np.uint64), np.full(1, INF)
+    closed = Closed((1, 0), none, none, ever)
+    assert operator.uses_part(1, closed)
+    assert not operator.uses_part(0, closed)
+    assert not operator.uses_part(1, Closed((2,), none, none, ever))
+    assert operator.parts_after([(1, (1, 0))]) == [(2, 0)]
+    operator.receive(1, closed)
+    (said,) = operator.close_part(1, closed)
+    assert isinstance(said, Closed)
+    assert said.on == (2, 0)
+    lonely = CoveredSpec(types, False).build()
+    assert not lonely.uses_part(1, Closed((), none, none, ever))

@@ -3,7 +3,7 @@
 It does what `penstock.operators.unmatched` does, for rows and pairs whose ends are known when they
 are born, as those of time windows; then little of them has to be kept.  Port 0 brings the rows of
 the side, each with its number in the last column; port 1 brings the number of its row for every
-pair.  A pair is valid only while its row is.
+pair, also in the last column, behind columns of the row.  A pair is valid only while its row is.
 
 At the end ``until`` of a slice all pairs that have come have started.  So what is still ahead of
 the time that they cover is one stretch, up to the largest of their ends, and one instant says all
@@ -14,8 +14,12 @@ number,
 * ``values``: its end and its columns, for output rows that are born later.
 
 A row that is covered up to its end is *finished*.  Where that is so at once, nothing is kept of it,
-so a number that is not found is that of a finished row.  A row whose cover ends before is looked at
-again when that has passed: ``due`` holds such rows, each once.
+and a row without end is forgotten when it finishes: so a number that is not found is that of a
+finished row.  A row whose cover ends before is looked at again when that has passed: ``due`` holds
+such rows, each once.
+
+Where a punctuation has closed the part of a row's partners, no more pairs come for it.  If it is
+not covered it is forgotten, else when its cover has passed: ``parting`` holds such rows.
 
 An output row that is open carries the end of its row as its bound, and a holder that is told when
 the row's partner comes, or when its last partner goes.
@@ -42,7 +46,7 @@ from penstock.model import (
     Settled,
     to_numpy,
 )
-from penstock.operators.base import SlicedOperator
+from penstock.operators.base import Columns, SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
 from penstock.runs.lifetimes import Lifetimes
@@ -55,11 +59,13 @@ _NUMBER = pa.int64()
 class CoveredSpec(Spec):
     """Keep numbered rows while they have a partner, or while they have none.
 
-    ``types`` are those of the rows without the number; so is the output.
+    ``types`` are those of the rows without the number; so is the output.  ``shown`` are the columns
+    of the rows that pairs have in front of the number.
     """
 
     types: Sequence[pa.DataType]
     partners: bool
+    shown: tuple[int, ...] = ()
 
     key = "covered/1"
 
@@ -107,25 +113,32 @@ class CoveredOperator(SlicedOperator):
     """Rows of port 0, whose last column is their number, by whether a pair of port 1 has it."""
 
     def __init__(self, spec: CoveredSpec) -> None:
-        super().__init__(((*spec.types, _NUMBER), (_NUMBER,)))
+        shown = [spec.types[c] for c in spec.shown]
+        super().__init__(((*spec.types, _NUMBER), (*shown, _NUMBER)))
         self._partners = spec.partners
+        self._shown = dict(enumerate(spec.shown))
 
     def load(self) -> None:
         state, merging = self.context.state, self.context.merging
         self._status = NumberedRows(state, "status", (pa.int64(), pa.int64()), merging)
         self._values = NumberedRows(state, "values", self.input_types[0][:-1], merging)
         self._due = Lifetimes(state, "due", [_NUMBER], merging, keep_forever=False)
+        self._parting = Lifetimes(state, "parting", [_NUMBER], merging, keep_forever=False)
 
     def save(self) -> None:
         self._status.save_alive(self.since)
         self._values.save_alive(self.since)
         self._due.save()
+        self._parting.save()
 
-    def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends | Settled]:
         until = slice.until
         new, pairs = (rows.drop_ghosts() for rows in slice.rows)
-        due = self._due.advance(Batch.empty([_NUMBER]), Ends(), until)
-        parts = [to_numpy(c) for c in (new.columns[-1], pairs.columns[0], due.columns[0])]
+        due, parting = (
+            shelf.advance(Batch.empty([_NUMBER]), Ends(), until)
+            for shelf in (self._due, self._parting)
+        )
+        parts = [to_numpy(c) for c in (new.columns[-1], pairs.columns[-1], due.columns[0])]
         numbers, code = dense_numbers(np.concatenate(parts))
         if len(numbers) == 0:
             return
@@ -154,19 +167,45 @@ class CoveredOperator(SlicedOperator):
         self._keep(rows, new, last, holder, until)
         again = ahead & (~rows.old | (rows.was < slice.since))
         again[codes[2]] |= ahead[codes[2]]
-        self._watch(numbers[again], last[again], until)
+        _watch(self._due, numbers[again], last[again], until)
+        if len(parting):
+            yield from self._part(np.unique(to_numpy(parting.columns[0])), until)
 
     def uses_part(self, port: int, closed: Closed) -> bool:
-        return port == 1 and closed.numbered and closed.on == (0,) and not self._partners
+        """It passes closed columns of pairs on: rows have partners only where pairs are born."""
+        if port == 0:
+            return False
+        if closed.numbered:
+            return closed.on == (len(self._shown),)
+        return self._partners and closed.moved(self._shown) is not None
+
+    def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
+        return [tuple(self._shown[c] for c in on) for _, on in known if set(on) <= set(self._shown)]
 
     def close_part(self, port: int, closed: Closed) -> Iterator[Message]:
-        """Forget the rows that have no partner and get none: they end at their own ends."""
-        numbers = np.unique(closed.high.view(np.int64))
+        """Forget rows that get no more partners, or pass it on that a part gets no more pairs."""
+        if closed.numbered:
+            yield from self._part(np.unique(closed.high.view(np.int64)), self.since)
+            return
+        moved = closed.moved(self._shown)
+        assert moved is not None
+        yield moved
+
+    def _part(self, numbers: I64, until: int) -> Iterator[Settled]:
+        """Forget rows that get no more partners: now those that have none, others later."""
         places = self._status.find(numbers)
-        end, holder = places.numbers(0), places.numbers(2)
-        alone = np.flatnonzero(places.found & (holder != 0))
-        yield Settled(np.sort(holder[alone]))
-        self._put(numbers[alone], end[alone], end[alone], np.zeros(len(alone), np.int64))
+        alive = places.found & (places.numbers(0) > until)
+        last, holder = places.numbers(1), places.numbers(2)
+        alone = (holder == 0) if self._partners else (holder != 0)
+        if not self._partners and (alive & alone).any():
+            yield Settled(np.sort(holder[alive & alone]))
+        self._forget(numbers[alive & alone])
+        later = np.flatnonzero(alive & ~alone)
+        _watch(self._parting, numbers[later], last[later], until)
+
+    def _forget(self, numbers: I64) -> None:
+        self._status.remove(numbers)
+        self._values.remove(numbers)
 
     def _rows(self, numbers: I64, new: Batch, code: I64) -> _Rows:
         """Return what is known of the rows before the slice; ``code`` is that of the new ones."""
@@ -232,17 +271,18 @@ class CoveredOperator(SlicedOperator):
         """Put into the state what is new of rows: ``last`` is up to when each is covered."""
         old, alive, finished = rows.old, rows.end > until, last >= rows.end
         changed = (last != rows.was) | (holder != rows.holder)
-        some = np.flatnonzero(alive & np.where(old, changed, ~finished))
-        self._put(rows.numbers[some], rows.end[some], last[some], holder[some])
+        forgotten = old & changed & finished & (rows.end == INF)
+        self._forget(rows.numbers[forgotten])
+        some = np.flatnonzero(alive & ~forgotten & np.where(old, changed, ~finished))
+        status = [pa.array(last[some]), pa.array(holder[some])]
+        self._status.put(rows.numbers[some], rows.end[some], status)
         some = np.flatnonzero(alive & ~old & ~finished)
         index = pa.array(rows.fresh[some])
         values = [column.take(index) for column in new.columns[:-1]]
         self._values.put(rows.numbers[some], rows.end[some], values)
 
-    def _put(self, numbers: I64, end: I64, last: I64, holder: I64) -> None:
-        self._status.put(numbers, end, [pa.array(last), pa.array(holder)])
 
-    def _watch(self, numbers: I64, time: I64, until: int) -> None:
-        """Look at rows again when a time has passed, each at its own."""
-        never, none = np.full(len(time), MIN_TIME), np.zeros(len(time), np.int64)
-        self._due.advance(Batch((pa.array(numbers),), never, time, none), Ends(), until)
+def _watch(shelf: Lifetimes, numbers: I64, time: I64, until: int) -> None:
+    """Let a shelf give numbers back when a time has passed, each at its own."""
+    never, none = np.full(len(time), MIN_TIME), np.zeros(len(time), np.int64)
+    shelf.advance(Batch((pa.array(numbers),), never, time, none), Ends(), until)

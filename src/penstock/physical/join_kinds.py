@@ -24,6 +24,7 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
+from penstock.kernels.join_orders import EQUAL
 from penstock.operators.covered import CoveredSpec
 from penstock.operators.distinct import DistinctSpec
 from penstock.operators.project import ProjectSpec
@@ -94,15 +95,21 @@ def _with_lonely(graph: Graph, node: algebra.Join, left: Joined, right: Joined) 
 
 
 def _of_rows(graph: Graph, node: algebra.Join, left: Joined, right: Joined, partners: bool) -> int:
-    """SEMI and ANTI: the left rows by their partners; of the pairs only the number is made."""
+    """SEMI and ANTI: the left rows by their partners; of the pairs only the number is made.
+
+    A semi join has the keys besides, so that it knows of which parts no more pairs come.
+    """
     demands = distributions(graph, left, right)
     tagged = _tagged(graph, left, demands[0], _stage(graph, (left, right), demands))
     inner = replace(node, kind="inner")
-    pairs = numbers_of_pairs(graph, inner, tagged, right, demands)
     width = len(node.left.schema)
+    shown: tuple[int, ...] = ()
+    if partners and left.place == EQUAL and all(key < width for key in left.keys):
+        shown = tuple(sorted(set(left.keys)))
+    pairs = numbers_of_pairs(graph, inner, tagged, right, demands, shown)
     if partners:
         rows = _numbered(graph, tagged, width)
-        spec = CoveredSpec(graph.nodes[rows].types[:-1], True)
+        spec = CoveredSpec(graph.nodes[rows].types[:-1], True, shown)
         return _beside(graph, spec, [rows, pairs], "Semi join", algebra.update_pattern(node))
     return _lonely(graph, tagged, width, pairs, _known(graph, node))
 

@@ -172,22 +172,26 @@ def numbers_of_pairs(
     left: Joined,
     right: Joined,
     demands: Sequence[Exchange],
+    shown: Sequence[int] = (),
 ) -> int:
-    """Add an inner join of which only the number of the left row is needed, its last column."""
+    """Add an inner join of which only the number of the left row is needed, its last column.
+
+    ``shown`` are columns of the left input, ascending, that stand in front of it.
+    """
     number = len(graph.nodes[left.at].types) - 1
     spec, label = _spec(graph, node, left, right)
-    types: tuple[pa.DataType, ...] = (pa.int64(),)
+    kept = (*shown, number)
+    types = graph.nodes[left.at].types + graph.nodes[right.at].types
+    only = tuple(types[c] for c in kept)
     picked = isinstance(spec, JoinSpec)
     if isinstance(spec, JoinSpec):
-        spec = replace(spec, numbers=(number,), kept=(number,))
-    else:
-        types = graph.nodes[left.at].types + graph.nodes[right.at].types
+        spec = replace(spec, numbers=(number,), kept=kept)
+        types = only
     pattern = algebra.update_pattern(node)
     joined = graph.operator(spec, [left.at, right.at], demands, types, None, label, pattern)
     if picked:
         return joined
-    columns = (expr.Column(number, types[number]),)
-    only = (types[number],)
+    columns = tuple(expr.Column(c, types[c]) for c in kept)
     return graph.operator(ProjectSpec(columns), [joined], [None], only, None, "Project", pattern)
 
 
