@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_covers(seed: int, count: int, codes: int, rounds: int) -> None:
             inside = [any(a <= time < b for a, b in some) for some in (given_, made)]
             assert inside[0] == inside[1]
         flat = [t for stretch in made for t in stretch]
-        assert all(a < b for a, b in zip(flat, flat[1:], strict=False))
+        assert all(a < b for a, b in pairwise(flat))
     assert (np.diff(found.code) >= 0).all()
 
 
@@ -202,7 +203,7 @@ class Hearing(Listener):
 @settings(deadline=None, max_examples=examples(150))
 @given(st.integers(0, 2**32), st.integers(1, 10))
 def test_rows_that_get_no_more_partners(make: type[Lonely], seed: int, rows: int) -> None:
-    """Numbers are closed at some time behind their last pair; in the end nothing is left of them."""
+    """Numbers are closed some time behind their last pair; in the end nothing is left of them."""
     chance = random.Random(seed)
     script = script_of(chance, rows)
     last = {row.values[1]: max(row.start, 0) for row in script.ports[0]}

@@ -188,11 +188,12 @@ def numbers_of_pairs(
         spec = replace(spec, numbers=(number,), kept=kept)
         types = only
     pattern = algebra.update_pattern(node)
-    joined = graph.operator(spec, [left.at, right.at], demands, types, None, label, pattern)
+    where = demands[0] if demands[0].kind == "single" else None
+    joined = graph.operator(spec, [left.at, right.at], demands, types, where, label, pattern)
     if picked:
         return joined
     columns = tuple(expr.Column(c, types[c]) for c in kept)
-    return graph.operator(ProjectSpec(columns), [joined], [None], only, None, "Project", pattern)
+    return graph.operator(ProjectSpec(columns), [joined], [None], only, where, "Project", pattern)
 
 
 def _spec(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> tuple[Spec, str]:
