@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import against_before, against_flink, harness, ranks, shared_joins
+from benchmarks import (
+    against_before,
+    against_flink,
+    harness,
+    outer_joins,
+    ranks,
+    shared_joins,
+)
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.beyond_memory import Resident
 from benchmarks.harness import TABLE_BEGINS, TABLE_ENDS, Measure
@@ -55,6 +62,17 @@ def test_shared_joins_run_with_the_same_answers() -> None:
     assert len({some["answers"] for some in soon.values()}) == 1
     assert all(0 <= some["first"] <= some["last"] <= some["all"] for some in soon.values())
     shared_joins.show({side: shared_joins.medians([run]) for side, run in (found | soon).items()})
+
+
+@pytest.mark.parametrize("name", list(outer_joins.CASES))
+def test_outer_joins_run_with_answers_that_fit_together(name: str) -> None:
+    """In all batches but the last every window is over: the answers are whole."""
+    found = outer_joins.measured(name, 1200, 200)
+    answers = {kind: told["answers"] for kind, told in found.items()}
+    assert 0 < answers["inner"] < answers["left"] < answers["full"]
+    assert answers["semi"] > 0
+    assert answers["left"] == answers["inner"] + answers["anti"]
+    assert outer_joins.show({name: found}) in (False, True)
 
 
 def test_the_benchmark_of_ranks_has_the_right_answers() -> None:

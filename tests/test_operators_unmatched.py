@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels import covers
 from penstock.model import INF, Batch, Ends, Heartbeat, Message
-from penstock.operators import unmatched
 from penstock.operators.base import Context
 from penstock.operators.row_numbers import RowNumbersSpec
 from penstock.operators.unmatched import UnmatchedOperator, UnmatchedSpec
@@ -86,7 +86,7 @@ def test_a_crowd_without_partner(seed: int) -> None:
 
 
 def test_numbers_that_are_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unmatched, "_WIDEST", 0)
+    monkeypatch.setattr(covers, "_WIDEST", 0)
     script = script_of(random.Random(1), 100)
     check(Narrow, TYPES, script, lambda time: lonely(script, time))
 

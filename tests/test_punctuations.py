@@ -352,6 +352,33 @@ def test_parts_go_on_through_a_join_into_the_groups_above_it() -> None:
     rig.under_all_settings()
 
 
+@pytest.mark.parametrize("kind", ["SEMI", "ANTI"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_parts_go_on_through_a_semi_join_and_free_its_rows(kind: str, shards: int) -> None:
+    rig = two(
+        "CREATE QUERY best INTO rows AS SELECT auction, MAX(price) AS best FROM "
+        f"(SELECT b.auction, b.price FROM bids b LEFT {kind} JOIN auctions a [RANGE 4] "
+        "ON a.id = b.auction AND a.kind <> b.kind) GROUP BY auction",
+        shards=shards,
+    )
+    rig.feed({"auctions": [(1, "open", 1), (2, "open", 3)]})
+    rig.feed({"bids": [(1, "bid", 5, 2), (2, "bid", 6, 2), (3, "bid", 7, 2)]})
+    rig.feed({"bids": [(n, "closed", 0, 4) for n in (1, 2, 3)]})
+    rig.feed({"auctions": [(n, "closed", 5) for n in (1, 2, 3)]})
+    rig.advance(30)
+    rig.feed({"bids": [(4, "bid", 1, 31)], "auctions": [(4, "open", 31)]})
+    rig.advance(32)
+    if kind == "SEMI":
+        assert rig.rows("best") == [(1, 5, 2, 9), (2, 6, 3, 9), (3, 7, 5, 9)]
+    if kind == "SEMI" and shards == 1:  # those of several shards are merged away later
+        assert state_rows(rig, "groups") == 1
+    assert state_rows(rig, "status", "values", "due.by_end", "parting.by_end") == 3
+    rig.assert_oracle()
+    rig.end()
+    rig.assert_oracle()
+    rig.under_all_settings()
+
+
 # ---- what EXPLAIN says
 
 

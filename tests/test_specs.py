@@ -45,6 +45,7 @@ def test_state_is_kept_under_these_names():
     assert [kind.key for kind in SPECS] == [
         "aggregate/1",
         "asof join/1",
+        "covered/1",
         "distinct/1",
         "filter/1",
         "group top/1",
@@ -126,6 +127,7 @@ def test_a_plan_has_the_same_digests_in_every_process():
 def test_a_new_class_name_another_order_and_a_new_field_lose_no_state():
     @dataclass(frozen=True)
     class Renamed(Spec):
+        kept: tuple[int, ...] | None = None
         numbers: tuple[int, ...] = ()
         place: object = EQUAL
         residual: Expr | None = None

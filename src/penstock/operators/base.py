@@ -216,7 +216,7 @@ class SlicedOperator(Operator):
         """Read the state of this operator from ``self.context.state``."""
 
     @abstractmethod
-    def slice(self, slice: Slice) -> Iterator[Batch | Ends | Closed]:
+    def slice(self, slice: Slice) -> Iterator[Batch | Ends | Closed | Settled]:
         """Work off one complete slice.
 
         What is yielded: rows with ``since <= start < until`` (any end, determined or with a holder

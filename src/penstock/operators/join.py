@@ -111,7 +111,8 @@ class JoinSpec(Spec):
     ``residual`` is over both, the left columns first.  Equal keys need no further test; any other
     place only finds candidates, and the residual says everything.  ``at_once``: one input is a
     table whose rows were always valid, all ends are known, and results wait for nothing.
-    ``numbers`` are columns of both that number the rows of their side.
+    ``numbers`` are columns of both that number the rows of their side.  ``kept`` are the columns of
+    both that results have, ascending (None: all).
     """
 
     left_types: Sequence[pa.DataType]
@@ -122,6 +123,7 @@ class JoinSpec(Spec):
     place: Place = EQUAL
     at_once: bool = False
     numbers: tuple[int, ...] = ()
+    kept: tuple[int, ...] | None = None
 
     key = "join/1"
     holders = "combines"
@@ -169,6 +171,9 @@ class JoinOperator(SlicedOperator):
         self._width = len(self.input_types[0])
         self._parts = [_plain(keys) if place == EQUAL else None for keys in self._keys]
         self._numbers = _numbers(spec.numbers, self._width)
+        every = range(self._width + len(self.input_types[1]))
+        kept = every if spec.kept is None else spec.kept
+        self._kept = {column: place for place, column in enumerate(kept)}
         self._tested = tuple(sorted(columns_of(residual))) if residual is not None else ()
         self._residual = residual
         if residual is not None:
@@ -269,8 +274,12 @@ class JoinOperator(SlicedOperator):
     def parts_after(self, known: Sequence[tuple[int, Columns]]) -> Sequence[Columns]:
         if {port for port, _ in known} != {0, 1}:
             return ()
-        moved = enumerate(self._parts)
-        return [tuple(c + port * self._width for c in columns or ()) for port, columns in moved]
+        parts = []
+        for port, columns in enumerate(self._parts):
+            moved = [c + port * self._width for c in columns or ()]
+            if all(c in self._kept for c in moved):
+                parts.append(tuple(self._kept[c] for c in moved))
+        return parts
 
     def _forgo(self, port: int) -> None:
         """Keep no rows of a side that the other side has closed."""
@@ -290,7 +299,7 @@ class JoinOperator(SlicedOperator):
             rows = rows[piece.numbers("_holder")[rows] == 0]
         numbers = np.sort(to_numpy(piece.table.column(f"c{column}"))[rows])
         if len(numbers):
-            on = (column + port * self._width,)
+            on = (self._kept[column + port * self._width],)
             none, ever = np.zeros(len(numbers), np.uint64), np.full(len(numbers), INF)
             yield Closed(on, numbers.view(np.uint64), none, ever, numbered=True)
 
@@ -457,8 +466,7 @@ class JoinOperator(SlicedOperator):
             left_holder, right_holder = left_holder[order], right_holder[order]
         shared = left.stats.get("shared", 0) or right.stats.get("shared", 0)
         holder = self._holders(left_holder, right_holder, bool(shared), end, until)
-        columns = self._take(left, in_left, range(self._width))
-        columns += self._take(right, in_right, range(len(self.input_types[1])))
+        columns = self._take_both(left, in_left, right, in_right, self._kept)
         yield Batch(tuple(columns), start, end, holder)
 
     def _starts(self, left: Piece, in_left: I64, right: Piece, in_right: I64) -> I64:
@@ -485,11 +493,16 @@ class JoinOperator(SlicedOperator):
     def _test(self, left: Piece, in_left: I64, right: Piece, in_right: I64) -> Mask:
         """Evaluate the residual on pairs, taking only the columns it reads."""
         assert self._residual is not None
-        columns = self._take(left, in_left, [c for c in self._tested if c < self._width])
-        columns += self._take(
-            right, in_right, [c - self._width for c in self._tested if c >= self._width]
-        )
+        columns = self._take_both(left, in_left, right, in_right, self._tested)
         return np.array(evaluate_mask(self._residual, columns, len(in_left)))
+
+    def _take_both(
+        self, left: Piece, in_left: I64, right: Piece, in_right: I64, columns: Iterable[int]
+    ) -> list[pa.Array]:
+        """Return columns of pairs, ascending: those of the left rows come first."""
+        mine = [c for c in columns if c < self._width]
+        theirs = [c - self._width for c in columns if c >= self._width]
+        return self._take(left, in_left, mine) + self._take(right, in_right, theirs)
 
     def _take(self, piece: Piece, at: I64, columns: Sequence[int]) -> list[pa.Array]:
         index = pa.array(at)
@@ -573,8 +586,7 @@ class SharedJoinOperator(JoinOperator):
             pairs, lag = pairs.take(order), lag[order]
         start = left.numbers("_start")[pairs.in_left] - np.minimum(lag, 0)
         ends = left.numbers("_end")[pairs.in_left], right.numbers("_end")[pairs.in_right]
-        columns = self._take(left, pairs.in_left, range(self._width))
-        columns += self._take(right, pairs.in_right, range(len(self.input_types[1])))
+        columns = self._take_both(left, pairs.in_left, right, pairs.in_right, self._kept)
         columns.append(pa.array(lag))
         yield Batch(tuple(columns), start, np.minimum(*ends), np.zeros(len(lag), np.int64))
 

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from penstock.kernels.changes import without_ghosts
 from penstock.kernels.counts import Steps, integers, match_copies, order_events
+from penstock.kernels.covers import dense_numbers
 from penstock.kernels.keys import Keys
 from penstock.model import (
     I64,
@@ -49,9 +50,6 @@ from penstock.runs.lifetimes import Lifetimes
 _NUMBER = pa.int64()
 _COUNTS = (pa.int64(), pa.int64())
 """The columns of ``counts``: pairs, holder."""
-
-_WIDEST = 16
-"""Up to this span per number, a table of the whole span is cheaper than sorting the numbers."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class UnmatchedOperator(SlicedOperator):
         else:
             parted = self._pairs_alive.advance(pairs, ends[1], until)
         parts = (new.columns[-1], pairs.columns[0], gone.columns[0], parted.columns[0])
-        numbers, code = _dense(np.concatenate([to_numpy(c) for c in parts]))
+        numbers, code = dense_numbers(np.concatenate([to_numpy(c) for c in parts]))
         if len(numbers) == 0:
             return
         codes = np.split(code, np.cumsum([len(c) for c in parts])[:-1])
@@ -234,22 +232,6 @@ def _followed(rows: Batch) -> Batch:
 def _running(steps: Steps, before: I64, changes: Sequence[int], sizes: Sequence[int]) -> I64:
     """Return a count at every step: what it was before, and its change by each kind of event."""
     return steps.running(np.concatenate((before, np.repeat(changes, sizes)))[steps.order])
-
-
-def _dense(numbers: I64) -> tuple[I64, I64]:
-    """Return the distinct numbers, ascending, and the place of each number among them.
-
-    Numbers that were given at about the same time are close together: then nothing is sorted.
-    """
-    least = int(numbers.min()) if len(numbers) else 0
-    span = int(numbers.max()) - least + 1 if len(numbers) else 0
-    if span > _WIDEST * len(numbers):
-        distinct, place = np.unique(numbers, return_inverse=True)
-        return distinct, place
-    offset = numbers - least
-    there = np.zeros(span, bool)
-    there[offset] = True
-    return np.flatnonzero(there) + least, (np.cumsum(there) - 1)[offset]
 
 
 def _keys(numbers: I64) -> Keys:

@@ -8,6 +8,7 @@ and waits for them.  By negative tuples, it is said where rows get their signs.
 from __future__ import annotations
 
 from penstock.errors import some_of
+from penstock.kernels.join_orders import Equal, EqualBand
 from penstock.operators.join import SharedJoinSpec
 from penstock.operators.negative_tuples import NegativeTuplesSpec
 from penstock.operators.output import OutputSpec
@@ -46,7 +47,8 @@ def explain(plan: PhysicalPlan, query: str, shards: int, splitting: bool = True)
         if node.partitioning is not None and node.partitioning.kind == "hash":
             facts.append(f"by {node.partitioning}")
         if at in split:
-            keys = "keys" if node.partitioning is not None else "cells"
+            place = getattr(node.spec, "place", None)
+            keys = "keys" if isinstance(place, Equal | EqualBand) else "cells"
             facts.append(f"hot {keys} are split while running")
         others = sorted({_user(name, query) for name in users[at] - {query}})
         if others:

@@ -14,6 +14,7 @@ from penstock.catalog import StreamDef
 from penstock.model import I64, U64, Closed
 from penstock.operators.aggregate import AggregateSpec
 from penstock.operators.base import Columns
+from penstock.operators.covered import CoveredSpec
 from penstock.operators.join import JoinSpec, SharedJoinSpec
 from penstock.operators.spec import Spec
 from penstock.operators.unmatched import UnmatchedSpec
@@ -62,7 +63,10 @@ def _uses(plan: PhysicalPlan, stream: str, on: Columns) -> Iterator[tuple[int, s
             for port, source in enumerate(node.inputs)
             for columns in _arriving(plan, source, reached)
         ]
-        if isinstance(node.spec, UnmatchedSpec) and _below(plan, at) & freed:
+        lonely = isinstance(node.spec, UnmatchedSpec) or (
+            isinstance(node.spec, CoveredSpec) and not node.spec.partners
+        )
+        if lonely and _below(plan, at) & freed:
             yield at, f"{node.label} leave before their time"
         if not known:
             continue

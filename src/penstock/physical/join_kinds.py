@@ -6,6 +6,9 @@ join, so the pairs carry it.  From the pairs,
 * the rows without a partner are what `UnmatchedSpec` leaves of the numbered rows;
 * the rows with a partner are the pairs' own columns, each number once (`DistinctSpec`).
 
+Where the ends of all rows are known at birth, as those of time windows, less has to be followed:
+`CoveredSpec` does both.
+
 LEFT is the pairs and the left rows without a partner, RIGHT the same with the sides exchanged, FULL
 has both kinds of lonely rows.  Nothing is exchanged between the join and what follows it: a
 numbered row stands in one shard and meets all its partners there.
@@ -21,6 +24,8 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.expr import nodes as expr
 from penstock.expr.nodes import Expr
+from penstock.kernels.join_orders import EQUAL
+from penstock.operators.covered import CoveredSpec
 from penstock.operators.distinct import DistinctSpec
 from penstock.operators.project import ProjectSpec
 from penstock.operators.row_numbers import NUMBER, RowNumbersSpec
@@ -28,7 +33,14 @@ from penstock.operators.union import UnionSpec
 from penstock.operators.unmatched import UnmatchedSpec
 from penstock.physical.exchange import Exchange
 from penstock.physical.graph import Graph
-from penstock.physical.joins import Joined, distributions, exchanged, join
+from penstock.physical.joins import (
+    Joined,
+    determined,
+    distributions,
+    exchanged,
+    join,
+    numbers_of_pairs,
+)
 
 
 def join_of_kind(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
@@ -38,13 +50,17 @@ def join_of_kind(graph: Graph, node: algebra.Join, left: Joined, right: Joined) 
             return join(graph, node, left, right)
         case "right":
             return _exchanged(graph, node, left, right)
+        case "anti":
+            return _of_rows(graph, node, left, right, False)
+        case "semi" if _known(graph, node):
+            return _of_rows(graph, node, left, right, True)
         case "semi":
             return _semi(graph, node, left, right)
     return _with_lonely(graph, node, left, right)
 
 
 def _with_lonely(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
-    """LEFT, FULL and ANTI: what needs the rows without a partner."""
+    """LEFT and FULL: the pairs, and the rows without a partner."""
     demands = distributions(graph, left, right)
     stage = _stage(graph, (left, right), demands)
     sides = [left, right]
@@ -56,12 +72,11 @@ def _with_lonely(graph: Graph, node: algebra.Join, left: Joined, right: Joined) 
     inner = replace(node, kind="inner")
     pairs = join(graph, inner, sides[0], sides[1], demands, [numbers[i] for i in followed])
     widths = len(node.left.schema), len(node.right.schema)
+    known = _known(graph, node)
     lonely = [
-        _lonely(graph, sides[i], widths[i], pairs, sum(widths) + place)
+        _lonely(graph, sides[i], widths[i], _columns(graph, pairs, [sum(widths) + place]), known)
         for place, i in enumerate(followed)
     ]
-    if node.kind == "anti":
-        return lonely[0]
     types = node.schema.types
     members = [_columns(graph, pairs, range(sum(widths)))]
     members.append(_filled(graph, lonely[0], types, 0))
@@ -79,8 +94,28 @@ def _with_lonely(graph: Graph, node: algebra.Join, left: Joined, right: Joined) 
     )
 
 
+def _of_rows(graph: Graph, node: algebra.Join, left: Joined, right: Joined, partners: bool) -> int:
+    """SEMI and ANTI: the left rows by their partners; of the pairs only the number is made.
+
+    A semi join has the keys besides, so that it knows of which parts no more pairs come.
+    """
+    demands = distributions(graph, left, right)
+    tagged = _tagged(graph, left, demands[0], _stage(graph, (left, right), demands))
+    inner = replace(node, kind="inner")
+    width = len(node.left.schema)
+    shown: tuple[int, ...] = ()
+    if partners and left.place == EQUAL and all(key < width for key in left.keys):
+        shown = tuple(sorted(set(left.keys)))
+    pairs = numbers_of_pairs(graph, inner, tagged, right, demands, shown)
+    if partners:
+        rows = _numbered(graph, tagged, width)
+        spec = CoveredSpec(graph.nodes[rows].types[:-1], True, shown)
+        return _beside(graph, spec, [rows, pairs], "Semi join", algebra.update_pattern(node))
+    return _lonely(graph, tagged, width, pairs, _known(graph, node))
+
+
 def _semi(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> int:
-    """The columns of the pairs' left rows, each number once."""
+    """SEMI where ends are told: the columns of the pairs' left rows, each number once."""
     demands = distributions(graph, left, right)
     tagged = _tagged(graph, left, demands[0], _stage(graph, (left, right), demands))
     number = len(graph.nodes[tagged.at].types) - 1
@@ -142,20 +177,37 @@ def _tagged(graph: Graph, side: Joined, where: Exchange, stage: int) -> Joined:
     return replace(side, at=at)
 
 
-def _lonely(graph: Graph, side: Joined, width: int, pairs: int, number: int) -> int:
-    """Return the rows of a numbered side while no pair has their number."""
-    last = len(graph.nodes[side.at].types) - 1
-    rows = _columns(graph, side.at, [*range(width), last])
+def _known(graph: Graph, node: algebra.Join) -> bool:
+    """Whether the ends of all rows and pairs are known when they are born."""
+    return not graph.negative and determined(node.left) and determined(node.right)
+
+
+def _lonely(graph: Graph, side: Joined, width: int, pairs: int, known: bool) -> int:
+    """Return the rows of a numbered side while no pair has their number.
+
+    ``pairs`` are the numbers of the pairs; ``known``: the ends of all are.
+    """
+    rows = _numbered(graph, side, width)
     types = graph.nodes[rows].types[:-1]
-    return graph.operator(
-        UnmatchedSpec(types),
-        [rows, _columns(graph, pairs, [number])],
-        [None, None],
-        types,
-        graph.nodes[rows].partitioning,
-        "Rows without partner",
-        "strict",
-    )
+    spec = CoveredSpec(types, False) if known else UnmatchedSpec(types)
+    return _beside(graph, spec, [rows, pairs], "Rows without partner", "strict")
+
+
+def _numbered(graph: Graph, side: Joined, width: int) -> int:
+    """Return the rows of a side with their number, without computed keys."""
+    return _columns(graph, side.at, [*range(width), len(graph.nodes[side.at].types) - 1])
+
+
+def _beside(
+    graph: Graph,
+    spec: CoveredSpec | UnmatchedSpec,
+    inputs: Sequence[int],
+    label: str,
+    pattern: str,
+) -> int:
+    """Add an operator that follows rows by their pairs, in the shard where both are."""
+    where = graph.nodes[inputs[0]].partitioning
+    return graph.operator(spec, inputs, [None, None], spec.types, where, label, pattern)
 
 
 def _columns(graph: Graph, below: int, kept: Sequence[int]) -> int:

@@ -134,18 +134,7 @@ def join(
     demands = demands or distributions(graph, left, right)
     where = demands[0] if demands[0].kind in ("hash", "single") else None
     wide = len(types[0]) > widths[0] or len(types[1]) > widths[1]
-    residual = None if node.residual is None else sharpened(node.residual)
-    if residual is not None and wide:
-        moved = {i: i for i in range(widths[0])}
-        moved |= {widths[0] + i: len(types[0]) + i for i in range(widths[1])}
-        residual = expr.shift(residual, moved)
-    coordinates = [side.coordinates for side in (left, right)]
-    if left.place == EQUAL:
-        coordinates = [
-            tuple(expr.Column(k, columns[k]) for k in side.keys)
-            for columns, side in zip(types, (left, right), strict=True)
-        ]
-    spec, label = _method(graph, node, left, types, coordinates, residual)
+    spec, label = _spec(graph, node, left, right)
     if extra and isinstance(spec, JoinSpec) and not left.windows:
         spec = replace(spec, numbers=tuple(extra))
     both = types[0] + types[1] + ((_LAG,) if left.windows else ())
@@ -177,6 +166,54 @@ def join(
     )
 
 
+def numbers_of_pairs(
+    graph: Graph,
+    node: algebra.Join,
+    left: Joined,
+    right: Joined,
+    demands: Sequence[Exchange],
+    shown: Sequence[int] = (),
+) -> int:
+    """Add an inner join of which only the number of the left row is needed, its last column.
+
+    ``shown`` are columns of the left input, ascending, that stand in front of it.
+    """
+    number = len(graph.nodes[left.at].types) - 1
+    spec, label = _spec(graph, node, left, right)
+    kept = (*shown, number)
+    types = graph.nodes[left.at].types + graph.nodes[right.at].types
+    only = tuple(types[c] for c in kept)
+    picked = isinstance(spec, JoinSpec)
+    if isinstance(spec, JoinSpec):
+        spec = replace(spec, numbers=(number,), kept=kept)
+        types = only
+    pattern = algebra.update_pattern(node)
+    where = demands[0] if demands[0].kind == "single" else None
+    joined = graph.operator(spec, [left.at, right.at], demands, types, where, label, pattern)
+    if picked:
+        return joined
+    columns = tuple(expr.Column(c, types[c]) for c in kept)
+    return graph.operator(ProjectSpec(columns), [joined], [None], only, where, "Project", pattern)
+
+
+def _spec(graph: Graph, node: algebra.Join, left: Joined, right: Joined) -> tuple[Spec, str]:
+    """Return the operator of an inner join, and its name in EXPLAIN."""
+    types = [graph.nodes[side.at].types for side in (left, right)]
+    widths = len(node.left.schema), len(node.right.schema)
+    residual = None if node.residual is None else sharpened(node.residual)
+    if residual is not None and (len(types[0]) > widths[0] or len(types[1]) > widths[1]):
+        moved = {i: i for i in range(widths[0])}
+        moved |= {widths[0] + i: len(types[0]) + i for i in range(widths[1])}
+        residual = expr.shift(residual, moved)
+    coordinates = [side.coordinates for side in (left, right)]
+    if left.place == EQUAL:
+        coordinates = [
+            tuple(expr.Column(k, columns[k]) for k in side.keys)
+            for columns, side in zip(types, (left, right), strict=True)
+        ]
+    return _method(graph, node, left, types, coordinates, residual)
+
+
 def _method(
     graph: Graph,
     node: algebra.Join,
@@ -191,7 +228,7 @@ def _method(
     own; where that does not do, and where results leave at once, rows are joined by probing.
     """
     method = graph.config.join_method
-    by_merging = node.kind == "inner" and _determined(node) and not graph.in_step
+    by_merging = node.kind == "inner" and determined(node) and not graph.in_step
     by_merging &= not graph.negative and not graph.at_once and not left.windows
     if method in ("tpmj", "pmj") and by_merging:
         place, exprs = left.place, tuple(coordinates)
@@ -216,7 +253,7 @@ def _method(
     return spec, left.label
 
 
-def _determined(node: algebra.Node) -> bool:
+def determined(node: algebra.Node) -> bool:
     """Whether the ends of all rows are known when they are born: no row has a holder."""
     match node:
         case algebra.Window(_, spec):
@@ -224,9 +261,9 @@ def _determined(node: algebra.Node) -> bool:
         case algebra.Scan() | algebra.TableScan() | algebra.ToStream() | algebra.Over():
             return True
         case algebra.Filter() | algebra.Project() | algebra.UnionAll():
-            return all(_determined(below) for below in algebra.inputs(node))
+            return all(determined(below) for below in algebra.inputs(node))
         case algebra.Join():
-            known = all(_determined(below) for below in algebra.inputs(node))
+            known = all(determined(below) for below in algebra.inputs(node))
             return node.kind == "inner" and known
     return False
 

@@ -45,6 +45,7 @@ from typing import Any
 
 from penstock.errors import InternalError
 from penstock.expr.nodes import Column
+from penstock.operators.covered import CoveredSpec
 from penstock.operators.distinct import DistinctSpec
 from penstock.operators.output import OutputSpec
 from penstock.operators.project import ProjectSpec
@@ -206,7 +207,7 @@ def _side(plan: PhysicalPlan, edges: _Edges, channel: int) -> _Side | None:
             reaches.add(None if window is None else _reach(window))
             numbered |= tagged
             continue
-        if isinstance(node.spec, UnmatchedSpec) and port == 0 and tagged:
+        if isinstance(node.spec, UnmatchedSpec | CoveredSpec) and port == 0 and tagged:
             continue
         if at in edges.sending:
             return None
@@ -311,7 +312,7 @@ def _alone(plan: PhysicalPlan, edges: _Edges, join: int) -> bool:
                     return False
                 case OutputSpec():
                     pass
-                case UnionSpec() | UnmatchedSpec():
+                case UnionSpec() | UnmatchedSpec() | CoveredSpec():
                     waiting.append((at, frozenset()))
                 case DistinctSpec() | TimeWindowSpec():
                     waiting.append((at, known))
