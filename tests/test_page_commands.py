@@ -53,6 +53,7 @@ LONG = {
     "python -m benchmarks eddies": "minutes",
     "python -m benchmarks.shared_joins": "minutes; `test_benchmarks` runs it with fewer rows",
     "python -m benchmarks.policies": "a minute",
+    "python -m benchmarks.outer_joins": "a minute; `test_benchmarks` runs it with fewer rows",
     "python -m benchmarks.functions": "a minute; `test_own_functions` calls such functions",
     "python -m benchmarks.alarms": "half an hour; `test_lane_life` and others have alarms",
     "python -m benchmarks.service": "a minute; `test_schedule` runs the policies",
@@ -68,6 +69,7 @@ ELSEWHERE = {
 SHOWN = {
     "run": (r"half_hour +ended", r"warm +ended +291", r"│ ATHENS +│ 9\.71667 │"),
     "run examples/own_functions": (r"mildest +ended", r"trend +ended"),
+    "run examples/nexmark": (r"q5 +ended",),
     "run examples/cities": (r"average_of_every_city +ended +566", r"│ THESSALONIKI │ +7\.05 │"),
     "check": (r"script\.sql: 1 stream, 1 sink, 2 views, 4 queries; all can be planned",),
     "explain": (r"query half_hour\nlogical plan", r"optimized plan", r"physical plan"),
@@ -96,6 +98,8 @@ def rule_of(command: Command) -> str:
     match given:
         case ["make", *_] | ["pytest"] | ["python", "-m", _]:
             return given[0]
+        case ["python", script, *_] if script.startswith("examples/"):
+            return "script"
         case ["penstock", "sql", *_]:
             return "shell"
         case ["penstock", _]:
@@ -164,6 +168,21 @@ def new_folder(place: Path) -> Path:
     return place
 
 
+def make_events(given: list[str], folder: Path) -> str:
+    """Run the generator of NEXMark's events, for few of them."""
+    making = [sys.executable, *given[1:], "--events", "3000"]
+    return subprocess.run(making, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("command", distinct("script"))
+def test_a_script_makes_what_it_says(command: Command, tmp_path: Path) -> None:
+    given, folder = words(command), new_folder(tmp_path)
+    make_events(given, folder)
+    made = {path.name for path in (folder / "nexmark-data").iterdir()}
+    assert {"person.csv", "auction.csv", "bid.csv"} <= made
+    assert ("bid.parquet" in made) == ("parquet" in " ".join(given))
+
+
 @pytest.fixture(scope="module")
 def call(spark: Any) -> Callable[[list[str], Path], str]:
     """Runs the installed command in this process, in a terminal, on the Spark of all tests."""
@@ -200,7 +219,11 @@ def test_a_command_does_as_printed(
     given = words(command)
     folder = new_folder(tmp_path) if given[1] == "run" else stopped
     assert {word for word in given if word.startswith("--")} <= options(parser_of(given[1:]))
-    screen = call(given, folder)
+    if "nexmark" in given[-1]:  # its data lie where the process runs
+        make_events(["python", "examples/nexmark/generate.py"], folder)
+        screen = seen_by_user([PENSTOCK, *given[1:]], folder)
+    else:
+        screen = call(given, folder)
     begins = [begin for begin in SHOWN if shlex.join(given[1:]).startswith(begin)]
     for pattern in SHOWN[max(begins, key=len)]:
         assert re.search(pattern, screen), screen
