@@ -399,7 +399,7 @@ def test_packing_learns_from_batch_to_batch_and_explain_shows_it(rules):
         some = [*texts(1, 3000, turn), pa.array(range(turn * 3000, turn * 3000 + 3000))]
         engine.batch({"s": pa.table(some, names=list(fields))})
         (numbers,) = (state["numbers"] for state in engine.told.values())
-        assert numbers["samples"] == 1
+        assert 1 <= numbers["samples"] <= 2  # the second, if the clock made work look dear
     digests = {node.digest for node in engine.plan.nodes}
     (line,) = conjunct_orders(engine.plan, [{}, engine.told], digests, {"s": list(fields)})
     where = "stream s, packing: b" if rules else "Filter, packing: #1"
