@@ -523,6 +523,8 @@ def test_pushed_rows_are_checked(tmp_path: Path) -> None:
         ([{"nane": "a"}], "did you mean 'name'"),
         ([("a",)], "must have 2 values"),
         ([("a", "b")], "column 't' of row 0 must be BIGINT, got 'b'"),
+        ([("a", 1), ("a", 1.9)], "column 't' of row 1 must be BIGINT, got 1.9"),
+        ([("a", float("nan"))], "column 't' of row 0 must be BIGINT, got nan"),
         ([("a", 1), ("a", 2**70)], "row 1 must be BIGINT"),
         ([5], "must be a dict or a tuple"),
         ({"name": "a"}, "must be a list"),
