@@ -37,7 +37,7 @@ SCHEMA = Schema((Field("k", pa.string()), Field("x", pa.int64()), Field("t", pa.
 def engine_of(queries: int, **settings: object) -> LocalEngine:
     catalog = Catalog()
     for name in ("a", "b"):
-        catalog.add(StreamDef(name, SCHEMA, "memory", {}, 2, 0))
+        catalog.add(StreamDef(name, SCHEMA, "memory", {}, 2))
     texts = [
         f"SELECT a.k, COUNT(*) AS n FROM a [RANGE {i + 1}], b [RANGE 3] "
         f"WHERE a.k = b.k AND a.x > {i} GROUP BY a.k"
