@@ -158,6 +158,26 @@ def test_streams_are_added_in_the_middle_of_a_batch(spark: Any, tmp_path: Path) 
             check_answer(handle.definition.plan, interval_rows(handle.rows()), Inputs(elements))
 
 
+def test_what_spark_was_writing_when_it_was_stopped_is_no_used_folder(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Stopped in the middle of its first offsets, for a stream that was added, or killed."""
+    with Session(spark, checkpoint=tmp_path / "cp", autostart=False) as session:
+        session.sql(
+            "CREATE STREAM m (x BIGINT, t BIGINT) USING memory TIMESTAMP BY t;"
+            "CREATE SINK kept USING memory; CREATE QUERY q INTO kept AS SELECT x FROM m [NOW]"
+        )
+        offsets = tmp_path / "cp/spark/offsets"
+        offsets.mkdir(parents=True)
+        for name in (".0.1c0b9f2e.tmp", "..0.1c0b9f2e.tmp.crc"):
+            (offsets / name).write_bytes(b"v2")
+        session.push("m", [(7, 1)])
+        session.start()
+        session.finish("m")
+        assert session.await_end(timeout=60)
+        assert interval_rows(session.query("q").rows()) == [((7,), 1, 2)]
+
+
 def test_pushed_rows_stay_until_spark_cannot_ask_for_them_again(spark: Any, tmp_path: Path) -> None:
     """Spark may replay its first batch, even when that has its manifest."""
     settings = {"shards": 1}

@@ -170,6 +170,15 @@ class SparkLog:
             found += [self.folder / name for name in listed]
         return [*found, *sorted(self.folder.rglob(".*.crc"))]
 
+    def drop_unfinished(self) -> None:
+        """Remove what Spark was writing when it was stopped, before it starts again.
+
+        A temporary file of its first batch is enough for Spark to refuse a folder as used.
+        """
+        for name in ("offsets", "commits"):
+            for path in (self.folder / name).glob(".*"):
+                path.unlink(missing_ok=True)
+
     def is_empty(self) -> bool:
         """Whether Spark has neither planned nor done a batch."""
         return not self._numbers("offsets") and not self._numbers("commits")

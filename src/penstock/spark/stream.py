@@ -9,6 +9,7 @@ from threading import Thread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.runs.spark_log import SparkLog
 from penstock.spark.engine import pipeline_session
 from penstock.spark.failures import root_cause
 from penstock.spark.sources import SPARK_ERRORS
@@ -37,6 +38,7 @@ class SparkStream:
 
     def start(self, frame: DataFrame) -> None:
         """Begin to read a frame, where the query before it has stopped."""
+        SparkLog(self._log).drop_unfinished()
         writer = frame.writeStream.foreachBatch(self._work)
         writer = writer.option("checkpointLocation", self._log)
         try:
