@@ -158,7 +158,7 @@ def show(found: dict[str, dict[str, dict[str, float]]]) -> bool:
 
 def measured(name: str, settings: dict[str, int], rows: int) -> dict[str, float]:
     """Run one side in this process."""
-    each, batches = (5_000, 100) if name == "small" else (rows // 2, 2)
+    each, batches = (5_000, 500) if name == "small" else (rows // 2, 2)
     span = 2_000 if name == "small" else each
     # of a window of span // 20 there are fifty partners, or one
     keys = {"large": span // 500, "plain": span // 10, "small": 500}[name]
