@@ -234,9 +234,9 @@ class QueryBook:
         if self.replaces(query) and not query.replaces:
             raise StateError(
                 f"query '{query.name}' must be the one that the checkpoint {self._place} was made "
-                f"with, but its text or sink mode has changed, or the version of Penstock that plans "
-                f"it; if that is wanted, write CREATE OR REPLACE QUERY: what fits goes on, and the "
-                f"rest begins anew; or use another --checkpoint"
+                f"with, but its text or sink mode has changed, or the version of Penstock that "
+                f"plans it; if that is wanted, write CREATE OR REPLACE QUERY: what fits goes on, "
+                f"and the rest begins anew; or use another --checkpoint"
             )
 
     def replaces(self, query: BookedQuery) -> bool:
