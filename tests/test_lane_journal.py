@@ -397,7 +397,7 @@ def test_bytes_that_are_no_record_are_not_cut_off(tmp_path: Path) -> None:
     filled(tmp_path, 3)
     last = files(tmp_path)[-1]
     last.write_bytes(last.read_bytes() + b"garbage")
-    assert "is none, or was altered" in refused(tmp_path)
+    assert "is no record, or was altered" in refused(tmp_path)
 
 
 def test_a_torn_record_is_gone_before_a_new_file_begins(tmp_path: Path) -> None:
@@ -543,5 +543,5 @@ def test_a_journal_that_somebody_else_has_begun(tmp_path: Path) -> None:
 def test_a_pipe_in_place_of_a_journal_file(tmp_path: Path) -> None:
     (tmp_path / "lane").mkdir()
     os.mkfifo(tmp_path / "lane" / "0000000001.log")
-    with pytest.raises(StateError, match="is no file"):
+    with pytest.raises(StateError, match="must consist of files, but"):
         opened(tmp_path)

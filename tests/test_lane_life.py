@@ -344,7 +344,7 @@ def test_a_priority_that_comes_or_goes(spark: Any, tmp_path: Path, added: bool) 
             run.ready()
             run.alarm("a", [run.row(k, now, 5) for k in range(3)])
     with (
-        pytest.raises(StateError, match="query 'pairs' must be"),
+        pytest.raises(StateError, match="of query 'pairs' must have a PRIORITY as they had"),
         LaneRun(spark, {"pairs": PAIRS} | counts, second, folder, run) as other,
     ):
         other.session.start()

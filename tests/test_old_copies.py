@@ -19,7 +19,7 @@ from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError, PenstockError, StateError
 from penstock.model import Field, Schema
 from penstock.runs.checkpoint import Checkpoint
-from penstock.runs.deliveries import Delivered
+from penstock.runs.deliveries import Delivered, Held, missing
 from penstock.runs.manifest import read_manifest
 from penstock.session import Session
 from penstock.session.rewinding import rewind
@@ -528,6 +528,68 @@ def test_a_sink_inside_the_checkpoint_is_refused(spark: Any, tmp_path: Path) -> 
         )
         with pytest.raises(ConfigError, match="must not be inside the checkpoint"):
             session.start()
+
+
+def test_a_stray_file_in_a_sink_is_to_be_taken_away() -> None:
+    held = Held("the folder 'o'", 3, "a", {99: "the log does not list q-0000000099.jsonl"})
+    with pytest.raises(StateError, match="batch 99 never was; nothing was changed: take it away"):
+        missing("q", held, Delivered(3, "a", 1, 1), {})
+
+
+EARLY = """
+CREATE STREAM m (k INT, t BIGINT) USING memory TIMESTAMP BY t PRIORITY k;
+CREATE STREAM r (k INT, t BIGINT) USING memory TIMESTAMP BY t;
+CREATE SINK exact USING jsonl OPTIONS (path '{exact}');
+CREATE SINK soon USING jsonl OPTIONS (path '{soon}');
+CREATE QUERY q INTO exact EARLY INTO soon AS
+  ISTREAM (
+    SELECT m.k, c.n FROM m [NOW]
+    JOIN (SELECT k, COUNT(*) AS n FROM r [RANGE 5] GROUP BY k) c ON m.k = c.k);
+"""
+
+
+@pytest.mark.parametrize(
+    ("soon", "says"),
+    [
+        ("checkpoint/lane", "must not be inside the checkpoint"),
+        ("exact", "must have another folder than that of INTO"),
+    ],
+)
+def test_early_rows_need_a_folder_of_their_own(
+    spark: Any, tmp_path: Path, soon: str, says: str
+) -> None:
+    with Session(spark, checkpoint=tmp_path / "checkpoint", autostart=False) as session:
+        session.sql(EARLY.format(exact=tmp_path / "exact", soon=tmp_path / soon))
+        with pytest.raises(ConfigError, match=says):
+            session.start()
+
+
+def test_a_start_that_is_refused_for_another_plan_sweeps_nothing(
+    spark: Any, tmp_path: Path
+) -> None:
+    def opened(**settings: Any) -> Session:
+        session = Session(
+            spark, checkpoint=tmp_path / "checkpoint", settings=settings, autostart=False
+        )
+        session.sql(
+            "CREATE STREAM m (k INT, t BIGINT) USING memory TIMESTAMP BY t;"
+            "CREATE QUERY q AS SELECT k, COUNT(*) AS n FROM m [RANGE 5] WHERE k > 1 GROUP BY k"
+        )
+        return session
+
+    with opened() as session:
+        session.push("m", [(2, 1)])
+        session.start()
+        session.await_idle(100)
+    left = tmp_path / "checkpoint" / "segments" / "of-no-batch.arrow"
+    left.write_bytes(b"left by a batch that was never committed")
+    with opened(panes=False, rules=False) as session:
+        with pytest.raises(StateError, match=r"such as rules, panes and join\.method"):
+            session.start()
+        assert left.exists()
+    with opened() as session:
+        session.start()
+        assert not left.exists()
 
 
 def test_a_view_in_a_table_that_is_gone_begins_anew(spark: Any, lives: Lives) -> None:

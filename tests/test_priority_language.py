@@ -183,14 +183,19 @@ def test_it_reaches_into_sessions_of_spark() -> None:
     SELECT session_window.start, MAX(_priority) AS most FROM a WHERE x > 3
     GROUP BY session_window(t, '5')
     """
-    assert "max(coalesce(CASE WHEN x > 10 THEN x ELSE 0 END, 0))" in plan(text)
+    number = "CAST(CASE WHEN x > 10 THEN x ELSE 0 END AS BIGINT)"
+    kept = f"CAST(least(greatest({number}, 0), 255) AS INT)"
+    assert f"max(coalesce({kept}, 0))" in plan(text)
+
+
+def test_what_is_in_range_is_not_kept_there() -> None:
+    for priority in ("x > 5", "CASE WHEN x > 5 THEN 10 END", "CASE WHEN x > 5 THEN x > 7 END", "7"):
+        assert "greatest" not in cql.expr_text(priority_of(stream_of(priority)))
 
 
 def test_on_sees_what_is_joined_so_far() -> None:
     text = "SELECT a.k FROM a [RANGE 5] JOIN b [RANGE 5] ON a.k = b.k AND _priority > y"
-    assert "greatest(coalesce(CASE WHEN left x > 10 THEN left x ELSE 0 END, 0), 0) > right y" in (
-        plan(text)
-    )
+    assert "AS INT), 0), 0) > right y" in plan(text)
 
 
 def test_a_sub_query_sees_its_own_streams_first() -> None:

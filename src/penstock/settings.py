@@ -147,7 +147,7 @@ class Settings:
         "auto",
         "How joins are computed: by probing stored state (`temporal`), by merging runs sorted by "
         "value, in time slices (`tpmj`) or for finite streams (`pmj`). Where a method cannot be "
-        "used, and with `auto`, it is `temporal`.",
+        "used, and with `auto`, it is `temporal`. Queries of a checkpoint keep their plans.",
         ("auto", "temporal", "tpmj", "pmj"),
     )
     join_buffer = Setting(
@@ -301,8 +301,14 @@ class Settings:
             "minlatency",
         ),
     )
-    rules = Setting(True, "Whether the optimizer's rules are applied.")
-    panes = Setting(True, "Whether sliding aggregates are computed from panes.")
+    rules = Setting(
+        True, "Whether the optimizer's rules are applied. Queries of a checkpoint keep their plans."
+    )
+    panes = Setting(
+        True,
+        "Whether sliding aggregates are computed from panes. Queries of a checkpoint keep their "
+        "plans.",
+    )
     fsync = Setting(True, "Whether run files and manifests are forced to disk.")
     retain_manifests = Setting(10, "Manifests kept for inspection besides the newest.", least=0)
     spark_ui = Setting(False, "Whether Spark's web UI runs, on loopback, in own sessions.")

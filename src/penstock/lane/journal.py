@@ -156,7 +156,8 @@ class Journal:
             return []
         except OSError as error:
             raise StateError(
-                f"the folder {self._folder} must be readable, got: {error.strerror}"
+                f"the folder {self._folder} of the journal of turns must be readable, got: "
+                f"{error.strerror}; nothing was changed: bring it back from a copy"
             ) from error
         for name in names:
             if not _NAME.fullmatch(name):

@@ -155,7 +155,7 @@ class Lane:
         """
         self._streams = dict(streams)
         self._began = time.monotonic()
-        self._check_spools()
+        self.check_spools(streams)
         for turn in self.journal.turns(self.delivered):
             self._deliver(turn)
             self.delivered = turn.number
@@ -167,10 +167,10 @@ class Lane:
             self._thread = threading.Thread(target=self._run, name="penstock-lane", daemon=True)
             self._thread.start()
 
-    def _check_spools(self) -> None:
+    def check_spools(self, streams: Mapping[str, StreamDef]) -> None:
         """Check that pushed rows which were answered are still there."""
-        for name in self._outstanding.streams & self._streams.keys():
-            if not is_pushed(self._streams[name]):
+        for name in self._outstanding.streams & streams.keys():
+            if not is_pushed(streams[name]):
                 continue
             last = self._outstanding.last_position(name)
             rows = SpoolFiles(self._spool(name)).rows()

@@ -201,7 +201,10 @@ def read_records(path: Path, before: str | None, is_last: bool) -> Content:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise damaged(path, 0, "is no file; take it away, or bring it back from a copy")
+            raise StateError(
+                f"the journal of turns must consist of files, but {path} is none; nothing was "
+                f"changed: take it away, or bring the folder {path.parent} back from a copy"
+            )
         data = path.read_bytes()
     except OSError as error:
         raise damaged(path, 0, f"cannot be read: {error.strerror}") from error
@@ -234,11 +237,11 @@ def _measured(path: Path, at: int, rest: memoryview) -> int | None:
     if len(rest) < _PRELUDE or _is_unwritten(rest):
         if bytes(rest[: len(MAGIC)]) == MAGIC[: len(rest)] or _is_unwritten(rest):
             return None
-        raise damaged(path, at, "is none, or was altered")
+        raise damaged(path, at, "is no record, or was altered")
     magic, _, header, parts = _LENGTHS.unpack_from(rest)
     (checksum,) = _CHECKSUM.unpack_from(rest, _LENGTHS.size)
     if magic != MAGIC or checksum != zlib.crc32(rest[: _LENGTHS.size]):
-        raise damaged(path, at, "is none, or was altered")
+        raise damaged(path, at, "is no record, or was altered")
     length: int = _PRELUDE + header + parts + _DIGEST
     return length if length <= len(rest) else None
 

@@ -322,7 +322,8 @@ class QueryBook:
                 raise StateError(
                     f"query '{sorted(users - fresh)[0]}' must be planned as the checkpoint "
                     f"{self._place} was made with, but it would get another plan; use the same "
-                    f"settings (rules, panes) and version of Penstock, or another --checkpoint"
+                    f"settings, such as rules, panes and join.method, and the same version of "
+                    f"Penstock, or another --checkpoint"
                 )
 
     def _settle(self, active: Mapping[str, BookedQuery], names: set[str], moment: Moment) -> None:

@@ -177,6 +177,11 @@ def missing(name: str, held: Held, told: Delivered, kept: Mapping[int, Delivered
         raise StateError(_lost(held, what))
     batches = set()
     for batch, why in held.lost.items():
+        if batch not in kept and batch > told.batch:
+            raise StateError(
+                f"there must be nothing else than what was delivered in {held.shown}, but {why}, "
+                f"and {_unit(name)} {batch} never was; nothing was changed: take it away"
+            )
         if batch not in kept:
             told_kept = f"the checkpoint keeps only {_span(name, kept)}"
             raise StateError(_lost(held, f"{why}, and {told_kept}"))

@@ -18,6 +18,7 @@ from penstock.physical.early_plan import early_outlet, early_plan
 from penstock.runs.deliveries import lane_outlet, reject_outlet
 from penstock.sinks import Sink, SinkRequest, delivery_mode, open_sink
 from penstock.sinks.delivery import Outlet
+from penstock.sinks.files import FileSink
 
 if TYPE_CHECKING:
     from penstock.session.handle import QueryHandle
@@ -88,13 +89,7 @@ def open_outlets(session: Session, handle: QueryHandle) -> Iterator[str]:
                 f"the name of a query must differ from '{way.outlet}', under which rows that a "
                 f"stream sets aside are delivered; choose another name"
             )
-        sink = _opened(session, way)
-        if sink.place is not None and _within(sink.place, Path(session._folder)):
-            sink.close()
-            raise ConfigError(
-                f"the sink {way.sink} must not be inside the checkpoint {session._folder}, whose "
-                f"folders are swept; choose another path"
-            )
+        sink = _opened_outside(session, way)
         outlet = Outlet(way.schema, way.mode, way.timestamps, sink)
         if way.key is None:
             handle.sink = sink
@@ -121,7 +116,15 @@ def open_lane_outlet(session: Session, handle: QueryHandle) -> str:
 def open_early_outlet(session: Session, handle: QueryHandle) -> str:
     """Open the outlet of a query's early answers; return its name."""
     way = early_way(session.catalog, handle.definition)
-    sink = _opened(session, way)
+    sink = _opened_outside(session, way)
+    files = [some.place.resolve() for some in (sink, handle.sink) if isinstance(some, FileSink)]
+    if len(files) == 2 and files[0] == files[1]:
+        sink.close()
+        raise ConfigError(
+            f"the sink {way.sink} of EARLY INTO must have another folder than that of INTO, "
+            f"because early rows are no part of the answer, but both have {files[0]}; choose "
+            f"another path for one of them"
+        )
     session.pipeline.delivery.lanes[way.outlet] = Outlet(way.schema, way.mode, way.timestamps, sink)
     return way.outlet
 
@@ -143,6 +146,18 @@ def lane_way(way: Way) -> Way | None:
     if way.key is not None or way.mode not in LANE_MODES:
         return None
     return replace(way, outlet=lane_outlet(way.outlet))
+
+
+def _opened_outside(session: Session, way: Way) -> Sink:
+    """Open the sink of a way, which must not lie in the checkpoint."""
+    sink = _opened(session, way)
+    if sink.place is not None and _within(sink.place, Path(session._folder)):
+        sink.close()
+        raise ConfigError(
+            f"the sink {way.sink} must not be inside the checkpoint {session._folder}, whose "
+            f"folders are swept; choose another path"
+        )
+    return sink
 
 
 def _opened(session: Session, way: Way) -> Sink:

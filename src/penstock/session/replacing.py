@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock import algebra
-from penstock.algebra import Node
+from penstock.algebra import Node, Scan
 from penstock.catalog import QueryDef, written_tables
 from penstock.errors import PenstockError, StateError
 from penstock.physical.lane_plan import has_priorities
@@ -101,6 +101,29 @@ def check_priorities(name: str, new: Node, old: Node | None) -> None:
             f"would change; write DROP QUERY IF EXISTS {name} before CREATE QUERY, for one run: it "
             f"begins anew"
         )
+
+
+def check_same_priorities(name: str, new: Node, old: Node) -> None:
+    """Refuse that a stream got a PRIORITY, or lost it, under a query that stays the same."""
+    changed = sorted(_with_priority(new) ^ _with_priority(old))
+    if not changed or algebra.with_priorities(new, ()) != algebra.with_priorities(old, ()):
+        return
+    stream = changed[0]
+    if stream in _with_priority(old):
+        what, instead = "had a PRIORITY and has none now", "write PRIORITY 0: no row is important"
+    else:
+        what, instead = "had no PRIORITY and has one now", "leave it out"
+    raise StateError(
+        f"the streams of query '{name}' must have a PRIORITY as they had when it began, but "
+        f"{stream} {what}: answers may be on their way by the lane. Nothing was changed: "
+        f"{instead}; or write DROP QUERY IF EXISTS {name} before CREATE QUERY, for one run: it "
+        f"begins anew"
+    )
+
+
+def _with_priority(node: Node) -> frozenset[str]:
+    """Return the streams with a PRIORITY that a plan reads."""
+    return frozenset(n.stream for n in algebra.walk(node) if isinstance(n, Scan) and n.prioritised)
 
 
 def check_streams(session: Session, query: QueryDef) -> None:

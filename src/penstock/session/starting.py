@@ -22,7 +22,12 @@ from penstock.session.outlets import (
     open_lane_outlet,
     open_outlets,
 )
-from penstock.session.replacing import check_priorities, check_streams, replace_running
+from penstock.session.replacing import (
+    check_priorities,
+    check_same_priorities,
+    check_streams,
+    replace_running,
+)
 from penstock.session.replaying import read_again
 from penstock.settings import Settings
 from penstock.sinks.delivery import Delivery
@@ -132,9 +137,11 @@ def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
     with _undone(session, name, opened):
         check_streams(session, definition)
         booked = handle.booked()
-        session.pipeline.book.check(booked)
         replaces = session.pipeline.book.replaces(booked)
         known = _known(session, name) if replaces else None
+        if known is not None:
+            check_same_priorities(definition.name, definition.plan, known[0])
+        session.pipeline.book.check(booked)
         other = replaces and not _alike(handle, known)
         if replaces:
             check_priorities(definition.name, definition.plan, known and known[0])

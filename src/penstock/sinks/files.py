@@ -72,6 +72,8 @@ class FileSink(Sink):
     A folder keeps the answers of one run of a query, which the name of the checkpoint tells.
     """
 
+    place: Path
+
     def __init__(self, definition: SinkDef, request: SinkRequest) -> None:
         query, mode, run = request.query, request.mode, request.run
         self._format = definition.format.lower()

@@ -227,14 +227,18 @@ class Pipeline:
             return
         self.stop()
         self.error = None
-        if not self._settled:
-            self.checkpoint.settle(self.manifest if self.retained else None)
-            self._settled = True
-        self.admission.start()
+        if not self._settled:  # everything is compared before anything is swept
+            if self.manifest.queries:
+                self.plan()
+            self.lane.check_spools({name: self.streams[name] for name in wanted})
         definitions = [self.streams[name] for name in sorted(wanted | self._opened)]
         frame = open_streams(
             self._stream.session, definitions, self.config, self.spool, Path(self.folder)
         )
+        if not self._settled:
+            self.checkpoint.settle(self.manifest if self.retained else None)
+            self._settled = True
+        self.admission.start()
         self._opened = wanted | self._opened
         self.keeper.open({name: self.streams[name].timing for name in self._opened})
         self.held = {}

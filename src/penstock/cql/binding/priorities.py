@@ -13,7 +13,7 @@ from penstock.cql.binding.scope import PRIORITY, Priority, Scope
 from penstock.expr.arrow import evaluate
 from penstock.expr.functions import resolve_call, resolve_case, resolve_cast
 from penstock.expr.nodes import Case, Cast, Column, Expr, Literal, columns_of, shift
-from penstock.expr.types import INT
+from penstock.expr.types import BIGINT, BOOLEAN, INT
 from penstock.model import Schema
 
 HIGHEST = 255
@@ -23,10 +23,18 @@ _NORMAL = Literal(0, INT)
 
 
 def priority_of(stream: StreamDef) -> Expr:
-    """Return the priority of a stream's rows, an INT over its columns; null counts as 0."""
+    """Return the priority of a stream's rows, an INT over its columns; null counts as 0.
+
+    What rows bring below 0 counts as 0, and above 255 as 255.
+    """
     if stream.priority is None:
         return _NORMAL
-    return resolve_call("coalesce", [resolve_cast(stream.priority, INT), _NORMAL])
+    number = stream.priority
+    if not _is_bounded(number):
+        least, most = Literal(0, BIGINT), Literal(HIGHEST, BIGINT)
+        number = resolve_call("greatest", [resolve_cast(number, BIGINT), least])
+        number = resolve_call("least", [number, most])
+    return resolve_call("coalesce", [resolve_cast(number, INT), _NORMAL])
 
 
 def item_scope(
@@ -60,6 +68,16 @@ def own_priority(schema: Schema, priority: Expr | None) -> Expr | None:
     """Return the column `_priority` of a schema if it has one, else the ``priority`` given."""
     found = [(i, f) for i, f in enumerate(schema) if f.name.lower() == PRIORITY]
     return Column(found[0][0], found[0][1].type, found[0][1].name) if found else priority
+
+
+def _is_bounded(priority: Expr) -> bool:
+    """Whether nothing that rows bring can lead out of the range; constants were checked."""
+    match priority:
+        case Case(branches, otherwise):
+            return all(_is_bounded(value) for _, value in branches) and _is_bounded(otherwise)
+        case Cast(arg) if columns_of(arg):
+            return _is_bounded(arg)
+    return priority.type == BOOLEAN or not columns_of(priority)
 
 
 def constants(priority: Expr) -> Iterator[int]:
