@@ -28,6 +28,7 @@ from penstock.expr.nodes import Call, Cast, Column, Expr, Literal
 from penstock.expr.signatures import Mismatch
 from penstock.expr.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -68,6 +69,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
     STRING: [None, "", " ", "a", "aba", "Hello World", "  pad\t ", "straße", "ὈΔΥΣΣΕΎΣ", "日本 語"],
     TIMESTAMP: [None, 1, -1, 999_999, -(2**63), 2**63 - 1, *(day * DAY for day in DAYS)],
     DATE: [None, *DAYS, 2**31 - 1, -(2**31), 106_751_992],
+    BINARY: [None, b"", b"a", b"aba", b"\0", b"\xff\xfe", "stra\u00dfe".encode(), b"Hello World"],
 }
 VALUES[FLOAT] += [-(2.0**63), NAN, INFINITY, -INFINITY]
 VALUES[DOUBLE] += [1e15 + 0.5, 5e-324, 1.7976931348623157e308, -1e300, 2.0**31, 2.0**63]

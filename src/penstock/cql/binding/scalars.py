@@ -7,6 +7,7 @@ into expressions over the output of the `Aggregate` node.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -23,6 +24,7 @@ from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import unit_microseconds
 from penstock.cql.grammar.syntax import Name, Scalar, span_of
 from penstock.expr.aggregates import is_aggregate, resolve_aggregate
+from penstock.expr.decimal_types import Written, decimal_literal
 from penstock.expr.frames import ORDINALS, PICKS
 from penstock.expr.functions import (
     coerce,
@@ -308,10 +310,15 @@ class ScalarBinder:
         if text.isdigit():
             value = int(text)
             if value >= 2**63:
-                self.source.fail(f"an integer must fit BIGINT, got {text}", span_of(node))
+                large = decimal_literal(text)
+                if large is None:
+                    self.source.fail(
+                        f"an integer must have at most 38 digits, got {text}", span_of(node)
+                    )
+                return large
             return Literal(value, INT if value < 2**31 else BIGINT)
         try:
-            return Literal(float(text), DOUBLE)
+            return Literal(Written(text) if _is_plain(text) else float(text), DOUBLE)
         except ValueError:
             self.source.fail(
                 f"a number must be written such as 12 or 1.5, got {text}", span_of(node)
@@ -542,6 +549,11 @@ class ScalarBinder:
             there = resolve_call("is_not_null", args[:1])
             where = there if where is None else resolve_call("and", [where, there])
         return [args[0], self.aggregates.time], where
+
+
+def _is_plain(number: str) -> bool:
+    """Whether a number is written without an exponent, so that it may count as a DECIMAL."""
+    return bool(re.fullmatch(r"[0-9]*\.?[0-9]*", number)) and number != "."
 
 
 def _lists_values(call: exp.Anonymous) -> bool:
