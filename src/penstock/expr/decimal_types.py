@@ -59,7 +59,7 @@ def decimal_literal(text: str) -> Literal | None:
     return Literal(value, decimal_type(max(whole + scale, 1), scale))
 
 
-def written(expr: Expr) -> Expr | None:
+def written(expr: Expr) -> Literal | None:
     """Return a constant DOUBLE as the DECIMAL that it is written as, None if it is not one."""
     if isinstance(expr, Literal) and expr.type == DOUBLE and isinstance(expr.value, Written):
         return decimal_literal(expr.value.text)

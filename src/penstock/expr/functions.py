@@ -136,6 +136,8 @@ def coerce(expr: Expr, target: pa.DataType) -> Expr:
         return expr
     check_cast(expr.type, target)
     if isinstance(expr, Literal):
+        if is_decimal(target):
+            expr = written(expr) or expr
         if target == DOUBLE and is_integer(expr.type) and expr.value is not None:
             return Literal(Written(expr.value), DOUBLE)
         try:

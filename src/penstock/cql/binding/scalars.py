@@ -39,6 +39,7 @@ from penstock.expr.nodes import AggregateCall, Call, Column, Expr, Literal, colu
 from penstock.expr.own import FunctionDef
 from penstock.expr.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DOUBLE,
     INT,
@@ -324,6 +325,14 @@ class ScalarBinder:
                 f"a number must be written such as 12 or 1.5, got {text}", span_of(node)
             )
 
+    def _bytes(self, node: Scalar) -> Expr:
+        digits = str(node.this)
+        if not re.fullmatch("[0-9A-Fa-f]*", digits):
+            self.source.fail(
+                f"X'..' must hold hexadecimal digits, such as X'1F', got {digits}", span_of(node)
+            )
+        return Literal(bytes.fromhex("0" * (len(digits) % 2) + digits), BINARY)
+
     def _negate(self, node: Scalar) -> Expr:
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
@@ -578,6 +587,7 @@ _HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
     exp.Literal: ScalarBinder._literal,
     exp.Boolean: lambda binder, node: Literal(bool(node.this), BOOLEAN),
     exp.Null: lambda binder, node: Literal(None, NULL),
+    exp.HexString: ScalarBinder._bytes,
     exp.Neg: ScalarBinder._negate,
     exp.Not: ScalarBinder._not,
     exp.BitwiseNot: lambda binder, node: binder.call("bit_not", [binder.bind(node.this)], node),
