@@ -41,6 +41,7 @@ from penstock.expr.types import (
     TINYINT,
     TYPES,
     decimal_type,
+    is_decimal,
     type_name,
 )
 from penstock.model import TIMESTAMP, Field, Schema
@@ -139,7 +140,7 @@ READ = [
 READ += ["MMMM d, y", "yyyyMMddHHmmss", "yyyy-MM-dd'T'HH:mm:ssXXX", "HH:mm:ss.SSSSSS", "k:m", None]
 READ += ["yyyy-MM-dd HH:mm:ss xx", "K a", "yyyy-MM-dd'T'HH:mm:ssX"]
 CONSTANTS: dict[tuple[str, int], list[Any]] = {
-    ("encode", 1): ["UTF-8", "utf8", None],
+    ("encode", 1): ["UTF-8", "utf-8", None],
     ("round", 1): [0, 2, 1, -1, -3, 17, -19, 400, -400, None],
     ("bround", 1): [0, 2, 1, -1, -3, 17, -19, 400, -400, None],
     **{("mask", i): [None, "é", "*"] for i in (1, 2, 3, 4)},
@@ -706,6 +707,8 @@ def asked_of_spark() -> list[Sample]:
         expr = sample.expr
         if isinstance(expr, Cast) and same_in_spark(expr.arg.type, expr.type):
             found.append(sample)
+        elif isinstance(expr, Cast) and set(DECIMALS) & {expr.arg.type, expr.type}:
+            found.append(replace(sample, rows=tuple(r for r in sample.rows if as_in_spark(r[0]))))
         if isinstance(expr, Call):
             same_text = expr.name != "try_cast" or same_in_spark(expr.args[0].type, expr.type)
             if is_read_otherwise(expr) or not same_text:
@@ -716,6 +719,28 @@ def asked_of_spark() -> list[Sample]:
                 sample = replace(sample, rows=tuple(filter(BEYOND[expr.name], sample.rows)))
             found.append(sample)
     return found
+
+
+def exact_in_spark(sample: Sample) -> Sample:
+    """Leave out the rows for which Spark rounds large DECIMALs on the way, overflows or gives up.
+
+    Its remainders give up where quotients have many digits, and DIV wraps around; 38 nines are
+    rounded to 1 where they are negated or cut.
+    """
+    if not set(DECIMALS) & set(sample.types) or sample.types == (DECIMALS[0],) * 2:
+        return sample
+    name = sample.expr.name if isinstance(sample.expr, Call) else ""
+    if name in ("div", "mod", "pmod", "try_mod"):
+        return replace(sample, rows=sample.rows[:1])  # which has a null
+    if name in ("negate", "abs", "try_cast", ""):
+        rows = tuple(row for row in sample.rows if "9" * 9 not in str(row[0]))
+        return replace(sample, rows=rows)
+    return sample
+
+
+def as_in_spark(value: Any) -> bool:
+    """Whether Spark converts a value to DECIMAL as we do: it makes null of what is no number."""
+    return value != "٣" and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def is_read_otherwise(call: Call) -> bool:
@@ -820,6 +845,11 @@ def spark_column(sample: Sample, columns: list[Any]) -> Any:
     from pyspark.sql import functions as f
 
     expr = sample.expr
+    if isinstance(expr, Cast) and not same_in_spark(expr.arg.type, expr.type):
+        return columns[0].cast(spark_type(expr.type))
+    own = isinstance(expr, Call) and expr.name in ("floor", "ceil", "pmod")
+    if isinstance(expr, Call) and own and set(DECIMALS) & set(sample.types):
+        return called(expr.name)(f, *columns)  # DECIMALs are never pushed down to Spark
     if isinstance(expr, Call) and FUNCTIONS[expr.name].spark is None:
         args = [to_column(arg, columns) for arg in expr.args]
         if expr.name == "try_cast":
@@ -867,6 +897,9 @@ def spark_answers(spark: SparkSession, samples: list[Sample]) -> list[list[Any]]
     answers = []
     for number, sample in enumerate(samples):
         tried = result[f"e{number}"].combine_chunks()
+        given = tried.type.field(0).type
+        if is_decimal(given) or is_decimal(sample.expr.type):
+            assert given == sample.expr.type, f"{sample} is {given} in Spark"
         values = plain(tried.field(0).cast(sample.expr.type))
         refused = tried.is_null().to_pylist()
         found = [REFUSED if no else v for no, v in zip(refused, values, strict=True)]
@@ -877,7 +910,7 @@ def spark_answers(spark: SparkSession, samples: list[Sample]) -> list[list[Any]]
 @pytest.mark.spark
 def test_engine_and_spark_agree_on_every_function_and_conversion(spark: SparkSession) -> None:
     """The engine is where the oracle is, as shown above; so the oracle stands for it here."""
-    samples = asked_of_spark()
+    samples = [exact_in_spark(sample) for sample in asked_of_spark()]
     settings = {"spark.sql.codegen.wholeStage": "false"}
     settings["spark.sql.codegen.factoryMode"] = "NO_CODEGEN"  # a few rows are not worth compiling
     before = {name: spark.conf.get(name) for name in settings}
