@@ -523,7 +523,7 @@ def linear(
     expressways: Annotated[
         str,
         typer.Option(help="Numbers of expressways to try, rising; stops where one is too many."),
-    ] = "1,2,3,4,6,8",
+    ] = "1,2,4,8,16",
     seconds: Annotated[int, typer.Option(help="Seconds by the clock, of each try.", min=1)] = 120,
     fill: Annotated[int, typer.Option(help="Seconds of traffic that come before.", min=0)] = 420,
     limit: Annotated[float, typer.Option(help="Seconds in which all must be answered.")] = 5.0,
