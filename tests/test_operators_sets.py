@@ -72,6 +72,12 @@ def test_distinct_of_a_crowd_in_rows_with_ends(seed: int) -> None:
     check_cut(known(crowd(lambda c: (c.choice("abc"), float(c.randrange(9))), 1, seed)))
 
 
+def test_values_that_were_always_there() -> None:
+    rows = [Row(("a", 0.0), MIN_TIME, 7), Row(("a", 0.0), 3, 9), Row(("b", 0.0), MIN_TIME, INF)]
+    for seed in range(8):
+        check_cut(Script([rows], seed=seed))
+
+
 def test_a_value_that_goes_on_is_cut_rarely_and_leaves_nothing() -> None:
     """A value that comes again and again is one row as long as a window, not one row each."""
     storage = MemoryStorage()

@@ -119,7 +119,8 @@ class CutDistinctOperator(_OnceOperator):
             np.where(there.found, there.numbers(i), MIN_TIME).astype(np.int64) for i in range(2)
         )
         found = covers(last, code[: len(new)], new.start, new.end)
-        rest = np.flatnonzero(there.found & (given < until) & (given < found.until))
+        # rows that were always valid are no stretch of their own: nothing is before them
+        rest = np.flatnonzero((given < until) & (given < found.until))
         born = np.concatenate((rest, found.code))
         start = np.concatenate((given[rest], found.start))
         end = np.concatenate((found.until[rest], found.end))
