@@ -769,6 +769,13 @@ def is_read_otherwise(call: Call) -> bool:
 EMPTY = {"", "b*", "(?:a$)+", "(^|o)*$", "(?:(a)b)?", "(?s)^.*$"}
 """Expressions with empty matches, which RE2, unlike Java, does not count behind another one."""
 
+def written_alike(value: Any) -> bool:
+    """Whether Java before 19 writes a number with the fewest digits, as later ones do."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return True
+    return value == 0 or 1e-3 <= abs(value) < 1e7
+
+
 BEYOND: dict[str, Any] = {
     "lpad": lambda row: (row[1] or 0) < 1000,  # Spark would make texts of gigabytes
     "rpad": lambda row: (row[1] or 0) < 1000,
@@ -776,6 +783,7 @@ BEYOND: dict[str, Any] = {
     "months_between": lambda row: -(2**63) not in row,  # Spark fails on the first day of all
     "format_number": lambda row: not 1e15 < abs(row[0] or 0) < math.inf and abs(row[1] or 0) < 400,
     "try_parse_timestamp": lambda row: row[0] != "+294248-01-01",  # Spark fails beyond TIMESTAMP
+    "format_string": lambda row: all(map(written_alike, row)),
     "next_day": lambda row: abs(row[0] or 0) < 2**30,  # Spark leaves the range of DATE silently
     "trunc": lambda row: abs(row[0] or 0) < 2**30,
     "make_timestamp": lambda row: 0 <= (row[5] or 0) < 1e6,  # Spark's seconds are a DECIMAL(16, 6)

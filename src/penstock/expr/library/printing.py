@@ -35,7 +35,7 @@ from penstock.expr.casts import cast_array
 from penstock.expr.library.arrays import each_distinct, spread
 from penstock.expr.library.strings import concat
 from penstock.expr.nodes import Expr
-from penstock.expr.signatures import TEXT, Kind, called, function, takes
+from penstock.expr.signatures import TEXT, Kind, function, takes
 from penstock.expr.types import BOOLEAN, NULL, STRING, is_floating, is_integer, type_name
 
 _USAGE = "format_string(format, a, ..)"
@@ -248,7 +248,7 @@ FUNCTIONS = (
         "Values written by a constant format: %s, %d, %.2f, %e, %x, %o, %b, %n and %%, with flags "
         "and widths of Java, such as %-10s, %08.3f, %,d, %+d and %2$s. A null is written as null.",
         "printf",
-        spark=called("format_string"),
+        spark=None,
         constants=(0,),
         total=False,
     ),
