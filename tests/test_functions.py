@@ -769,6 +769,7 @@ def is_read_otherwise(call: Call) -> bool:
 EMPTY = {"", "b*", "(?:a$)+", "(^|o)*$", "(?:(a)b)?", "(?s)^.*$"}
 """Expressions with empty matches, which RE2, unlike Java, does not count behind another one."""
 
+
 def written_alike(value: Any) -> bool:
     """Whether Java before 19 writes a number with the fewest digits, as later ones do."""
     if not isinstance(value, float) or not math.isfinite(value):
