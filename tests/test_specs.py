@@ -201,7 +201,7 @@ HOMES = ("algebra.py", "physical/planner.py", "reference/", "cql/", "session/bui
 
 ALSO = {
     "Scan": "physical/eras physical/at_once physical/lane_plan physical/early_plan "
-    "session/replacing catalog optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
+    "catalog optimizer/__init__ optimizer/narrow_scans optimizer/push_filters "
     "optimizer/window_joins "
     "physical/asof physical/joins physical/over testing/",
     "TableScan": "physical/eras physical/at_once physical/lane_plan physical/early_plan "
