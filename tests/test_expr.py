@@ -927,6 +927,8 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "timestampdiff": ("DAY", T, D),
     **dict.fromkeys(("dayname", "monthname", "yearofweek"), (T,)),
     "date_format": (T, "yyyy"),
+    "format_string": ("%5.1f|%s", 0.5, "é"),
+    **dict.fromkeys(("from_utc_timestamp", "to_utc_timestamp"), (T, "Europe/Athens")),
     **dict.fromkeys(("parse_timestamp", "try_parse_timestamp"), ("2024", "yyyy")),
 }
 

@@ -24,11 +24,13 @@ from penstock.reference import (
     months,
     numbers,
     own,
+    printing,
     texts,
     time_formats,
     times,
     urls,
     words,
+    zones,
 )
 from penstock.reference.casts import cast
 from penstock.reference.values import canonical, compare, fit
@@ -49,6 +51,7 @@ STRICT: dict[str, Callable[..., Any]] = {
     **times.FUNCTIONS,
     **months.FUNCTIONS,
     **time_formats.FUNCTIONS,
+    **zones.FUNCTIONS,
     **OF_DAY,
 }
 """Functions that give null when an argument is null."""
@@ -64,7 +67,11 @@ LAZY: dict[str, Callable[..., Any]] = {
 }
 """Functions that see null arguments, or do not look at all of them."""
 
-HASHES: dict[str, Callable[..., Any]] = {"hash": hashes.murmur, "xxhash64": hashes.xx64}
+TYPED: dict[str, Callable[..., Any]] = {
+    "hash": hashes.murmur,
+    "xxhash64": hashes.xx64,
+    "format_string": printing.format_string,
+}
 """Functions that are told the types of their arguments."""
 
 
@@ -100,8 +107,8 @@ def _evaluate(expr: Expr, row: Sequence[Any]) -> Any:
                 )
             if name in LAZY:
                 return LAZY[name](*((lambda a=a: evaluate(a, row)) for a in args))
-            if name in HASHES:
-                return HASHES[name]([evaluate(a, row) for a in args], [a.type for a in args])
+            if name in TYPED:
+                return TYPED[name]([evaluate(a, row) for a in args], [a.type for a in args])
             if name not in STRICT and name not in WITH_BITS:
                 raise InternalError(f"the reference does not know the function '{name}'")
             values = [evaluate(a, row) for a in args]
