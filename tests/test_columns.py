@@ -397,13 +397,13 @@ def test_what_java_computes_differently_stays_with_arrow(table: Any) -> None:
 
 
 def test_types_go_both_ways() -> None:
-    from pyspark.sql.types import DecimalType, TimestampNTZType, VarcharType
+    from pyspark.sql.types import DayTimeIntervalType, TimestampNTZType, VarcharType
 
-    for type_ in (*TYPES, NULL):
+    for type_ in (*TYPES, NULL, pa.decimal128(38, 38)):
         assert arrow_type(spark_type(type_)) == type_
     assert arrow_type(TimestampNTZType()) == TIMESTAMP
     assert arrow_type(VarcharType(5)) == STRING
-    with pytest.raises(NotSupportedError, match="decimal"):
-        arrow_type(DecimalType(10, 2))
+    with pytest.raises(NotSupportedError, match="interval"):
+        arrow_type(DayTimeIntervalType())
     with pytest.raises(InternalError):
-        spark_type(pa.binary())
+        spark_type(pa.large_binary())

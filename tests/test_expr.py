@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.asking.encoding import decode, encode
 from penstock.errors import DataError, InternalError, QueryError
 from penstock.expr.aggregates import is_aggregate, resolve_aggregate
 from penstock.expr.arrow import cannot_fail, evaluate, evaluate_mask
@@ -29,6 +31,7 @@ from penstock.expr.functions import (
 from penstock.expr.nodes import AggregateCall, Call, Case, Cast, Column, Expr, Literal
 from penstock.expr.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -128,6 +131,10 @@ def one(name: str, *args: Any) -> Any:
         ("TEXT", STRING),
         ("TIMESTAMP", TIMESTAMP),
         ("DATE", DATE),
+        ("BINARY", BINARY),
+        ("DECIMAL", pa.decimal128(10, 0)),
+        ("dec ( 5 )", pa.decimal128(5, 0)),
+        ("NUMERIC(38,38)", pa.decimal128(38, 38)),
     ],
 )
 def test_type_names(text: str, expected: pa.DataType) -> None:
@@ -137,7 +144,12 @@ def test_type_names(text: str, expected: pa.DataType) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("DECIMAL(10, 2)", "use DOUBLE"),
+        ("DECIMAL(39, 2)", "must have 1 to 38 digits"),
+        ("DEC(3, 4)", "of which 0 to p stand behind the point"),
+        ("NUMERIC(1, 2, 3)", "write for instance NUMERIC(12, 2)"),
+        ("DECIMAL()", "must have 1 to 38 digits"),
+        ("NUMBER", "use DECIMAL"),
+        ("BLOB", "use BINARY"),
         ("ARRAY<INT>", "one column"),
         ("TIMESTAMP_NTZ", "use TIMESTAMP"),
         ("INT(5)", "use INT"),
@@ -147,13 +159,14 @@ def test_type_names(text: str, expected: pa.DataType) -> None:
     ],
 )
 def test_other_types_are_refused_with_advice(text: str, hint: str) -> None:
-    with pytest.raises(QueryError, match=hint.replace("(", "\\(")):
+    with pytest.raises(QueryError, match=re.escape(hint)):
         parse_type(text)
 
 
 def test_type_names_are_read_back() -> None:
-    for type_ in TYPES:
+    for type_ in (*TYPES, pa.decimal128(38, 7), pa.decimal128(1, 0)):
         assert parse_type(type_name(type_)) == type_
+        assert decode(encode(type_)) == type_
     assert type_name(NULL) == "NULL"
     assert not is_numeric(DATE)
 
@@ -917,6 +930,9 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "regexp_replace": ("aéb", "é", "x"),
     **dict.fromkeys(("parse_url", "try_parse_url"), ("http://h.com/p", "HOST")),
     "try_cast": ("12", "INT"),
+    "encode": ("é", "UTF-8"),
+    "unhex": ("1F",),
+    "unbase64": ("H/8=",),
     "add_months": (D, 3),
     "months_between": (T, D),
     "next_day": (D, "MO"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,11 @@ import pyarrow as pa
 from penstock import algebra
 from penstock.algebra import Node
 from penstock.catalog import Catalog, StreamDef, TableDef, ViewDef
-from penstock.errors import StateError
+from penstock.errors import QueryError, StateError
 from penstock.expr import nodes as expr
 from penstock.expr.frames import Extent, Frame, OverCall, RankCall
 from penstock.expr.own import FunctionDef
-from penstock.expr.types import NULL, TYPES
+from penstock.expr.types import NULL, TYPES, parse_type, type_name
 from penstock.masking import shown_option
 from penstock.model import Field, Schema
 from penstock.options import Secret
@@ -63,8 +64,12 @@ def encode(value: Any) -> Any:
     match value:
         case None | bool() | int() | float() | str():
             return {"secret": str(value)} if isinstance(value, Secret) else value
+        case Decimal():
+            return {"decimal": str(value)}
+        case bytes():
+            return {"bytes": value.hex()}
         case pa.DataType():
-            return {"type": str(value)}
+            return {"type": str(value) if str(value) in _TYPES else type_name(value)}
         case tuple() | list():
             return [encode(v) for v in value]
         case StreamDef():
@@ -95,12 +100,26 @@ def decode(value: Any) -> Any:
                     f"{error}"
                 ) from None
         case {"type": name}:
-            return _known(_TYPES, name)
+            return _type(name)
+        case {"decimal": text}:
+            return Decimal(text)
+        case {"bytes": text}:
+            return bytes.fromhex(text)
         case {"secret": text}:
             return Secret(text)
         case {"map": entries}:
             return {k: decode(v) for k, v in entries.items()}
     return value
+
+
+def _type(name: str) -> pa.DataType:
+    """Return a type by its Arrow name or, if it has parameters, by its name in SQL."""
+    if name in _TYPES:
+        return _TYPES[name]
+    try:
+        return parse_type(name)
+    except QueryError:
+        return _known(_TYPES, name)
 
 
 def _option(format: str, name: str, value: str) -> str:

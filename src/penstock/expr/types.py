@@ -1,13 +1,16 @@
 """SQL types and Arrow types: names, families, and the type that two types have in common.
 
-The types of Penstock are exactly the keys of `NAMES`, plus the type of a bare ``NULL``.  Widening
-follows Spark's ANSI rules: integers widen to the larger integer; an integer with FLOAT or DOUBLE
-gives DOUBLE (a FLOAT cannot hold every INT); DATE widens to TIMESTAMP; NULL widens to anything.
+The types of Penstock are the keys of `NAMES`, the types with parameters (DECIMAL(p, s)), and the
+type of a bare ``NULL``; `is_type` says whether a type is one.  Widening follows Spark's ANSI rules:
+integers widen to the larger integer; an integer with FLOAT or DOUBLE gives DOUBLE (a FLOAT cannot
+hold every INT); a DECIMAL with an integer or another DECIMAL gives the DECIMAL that holds both,
+with FLOAT or DOUBLE it gives DOUBLE; DATE widens to TIMESTAMP; NULL widens to anything.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -22,6 +25,7 @@ BIGINT = pa.int64()
 FLOAT = pa.float32()
 DOUBLE = pa.float64()
 STRING = pa.string()
+BINARY = pa.binary()
 DATE = pa.date32()
 NULL = pa.null()
 
@@ -34,12 +38,16 @@ NAMES: dict[pa.DataType, str] = {
     FLOAT: "FLOAT",
     DOUBLE: "DOUBLE",
     STRING: "STRING",
+    BINARY: "BINARY",
     TIMESTAMP: "TIMESTAMP",
     DATE: "DATE",
 }
-"""Every type a column can have, with its name in SQL."""
+"""Every type without parameters that a column can have, with its name in SQL."""
 
 TYPES: tuple[pa.DataType, ...] = tuple(NAMES)
+
+MOST_DIGITS = 38
+"""The digits that a DECIMAL can have."""
 
 _INTEGERS = (TINYINT, SMALLINT, INT, BIGINT)
 _PARSED: dict[str, pa.DataType] = {
@@ -58,19 +66,16 @@ _PARSED: dict[str, pa.DataType] = {
 }
 _WITH_LENGTH = ("VARCHAR", "CHAR", "CHARACTER", "STRING", "TEXT")
 _INSTEAD = {
-    "DECIMAL": "DOUBLE, or BIGINT counting the smallest unit",
-    "DEC": "DOUBLE, or BIGINT counting the smallest unit",
-    "NUMERIC": "DOUBLE, or BIGINT counting the smallest unit",
-    "NUMBER": "DOUBLE, or BIGINT counting the smallest unit",
+    "NUMBER": "DECIMAL(p, s)",
     "DATETIME": "TIMESTAMP, which is in UTC",
     "TIMESTAMP_NTZ": "TIMESTAMP, which is in UTC",
     "TIMESTAMP_LTZ": "TIMESTAMP, which is in UTC",
     "TIMESTAMPTZ": "TIMESTAMP, which is in UTC",
     "TIME": "TIMESTAMP, or BIGINT counting microseconds",
     "INTERVAL": "BIGINT counting microseconds",
-    "BINARY": "STRING",
-    "VARBINARY": "STRING",
-    "BLOB": "STRING",
+    "VARBINARY": "BINARY",
+    "BYTEA": "BINARY",
+    "BLOB": "BINARY",
     "UUID": "STRING",
     "ARRAY": "one column for each element",
     "MAP": "one column for each entry",
@@ -82,32 +87,79 @@ _INSTEAD = {
 
 def parse_type(text: str) -> pa.DataType:
     """Return the Arrow type that a SQL type name stands for."""
-    words = " ".join(text.upper().split())
-    match = re.fullmatch(r"([A-Z_ ]+?)\s*(?:\(([^()]*)\)|<.*>)?", words)
-    name = match[1] if match else words
-    length = match[2] if match else None
-    if name in _PARSED and (length is None or _is_length(name, length)):
+    words = " ".join(text.split())
+    match = _FORM.fullmatch(words)
+    name = match["name"].upper() if match else words.upper()
+    bracket = match["round"] if match else None
+    if name in _PARAMETERISED and (match is None or match["angle"] is None):
+        return _PARAMETERISED[name](name, bracket)
+    if name in _PARSED and (bracket is None or _is_length(name, bracket)):
         return _PARSED[name]
     if name in _INSTEAD:
-        raise QueryError(f"a type must be one that Penstock has, got {words}; use {_INSTEAD[name]}")
+        raise QueryError(
+            f"a type must be one that Penstock has, got {words.upper()}; use {_INSTEAD[name]}"
+        )
     if name in _PARSED:
         raise QueryError(
-            f"the type {name} must stand without '({length})', got {words}; use {name}"
+            f"the type {name} must stand without '({bracket})', got {words.upper()}; use {name}"
         )
+    known = (*NAMES.values(), "DECIMAL")
     raise QueryError(
-        f"a type must be one that Penstock has, got {words}; {suggest(name, NAMES.values())}"
+        f"a type must be one that Penstock has, got {words.upper()}; {suggest(name, known)}"
     )
+
+
+_FORM = re.compile(r"(?P<name>[A-Za-z_][A-Za-z_ ]*?)\s*(?:\((?P<round>[^()]*)\)|<(?P<angle>.*)>)?")
+"""A name, and what stands behind it in round or in angle brackets."""
 
 
 def _is_length(name: str, length: str) -> bool:
     return name in _WITH_LENGTH and length.strip().isdigit()
 
 
+def _parse_decimal(name: str, inside: str | None) -> pa.DataType:
+    """DECIMAL, DECIMAL(p) and DECIMAL(p, s)."""
+    numbers = ["10"] if inside is None else [part.strip() for part in inside.split(",")]
+    whole = len(numbers) <= 2 and all(re.fullmatch("[0-9]{1,9}", n) for n in numbers)
+    digits, scale = (int(n) for n in (*numbers, "0")[:2]) if whole else (0, 0)
+    if not (1 <= digits <= MOST_DIGITS and scale <= digits):
+        raise QueryError(
+            f"{name}(p, s) must have 1 to {MOST_DIGITS} digits, of which 0 to p stand behind the "
+            f"point, got {name}({inside}); write for instance {name}(12, 2)"
+        )
+    return decimal_type(digits, scale)
+
+
+_PARAMETERISED: dict[str, Callable[[str, str | None], pa.DataType]] = {
+    "DECIMAL": _parse_decimal,
+    "DEC": _parse_decimal,
+    "NUMERIC": _parse_decimal,
+}
+"""What reads a type with parameters: it gets the name and what stands in its round brackets."""
+
+
 def type_name(type_: pa.DataType) -> str:
-    """Return the name of a type in SQL."""
+    """Return the name of a type in SQL, which `parse_type` reads."""
     if type_ == NULL:
         return "NULL"
+    if is_decimal(type_):
+        return f"DECIMAL({type_.precision}, {type_.scale})"
     return NAMES.get(type_) or str(type_)
+
+
+def is_type(type_: pa.DataType) -> bool:
+    """Whether a column can have the type."""
+    return type_ in NAMES or is_decimal(type_)
+
+
+def decimal_type(digits: int, scale: int) -> pa.DataType:
+    """Return DECIMAL(digits, scale)."""
+    return pa.decimal128(digits, scale)
+
+
+def is_decimal(type_: pa.DataType) -> bool:
+    """Whether the type is DECIMAL(p, s), for any p and s."""
+    return isinstance(type_, pa.Decimal128Type) and 0 <= type_.scale <= type_.precision
 
 
 def is_integer(type_: pa.DataType) -> bool:
@@ -121,8 +173,8 @@ def is_floating(type_: pa.DataType) -> bool:
 
 
 def is_numeric(type_: pa.DataType) -> bool:
-    """Whether the type is an integer or floating type."""
-    return is_integer(type_) or is_floating(type_)
+    """Whether the type is an integer, floating or DECIMAL type."""
+    return is_integer(type_) or is_floating(type_) or is_decimal(type_)
 
 
 def is_temporal(type_: pa.DataType) -> bool:
@@ -139,7 +191,25 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     if is_integer(a) and is_integer(b):
         return max(a, b, key=_INTEGERS.index)
     if is_numeric(a) and is_numeric(b):
-        return DOUBLE
+        if is_floating(a) or is_floating(b):
+            return DOUBLE
+        return _common_decimal(as_decimal_type(a), as_decimal_type(b))
     if is_temporal(a) and is_temporal(b):
         return TIMESTAMP
     return None
+
+
+_DIGITS_OF = {TINYINT: 3, SMALLINT: 5, INT: 10, BIGINT: 20}
+
+
+def as_decimal_type(type_: pa.DataType) -> pa.DataType:
+    """Return the DECIMAL that holds every value of an integer type; a DECIMAL is itself."""
+    return type_ if is_decimal(type_) else decimal_type(_DIGITS_OF[type_], 0)
+
+
+def _common_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """Return the DECIMAL that holds both; of more than 38 digits those behind the point go."""
+    scale = max(a.scale, b.scale)
+    whole = max(a.precision - a.scale, b.precision - b.scale)
+    beyond = max(0, whole + scale - MOST_DIGITS)
+    return decimal_type(min(whole + scale, MOST_DIGITS), max(0, scale - beyond))

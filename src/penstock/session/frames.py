@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from penstock.catalog import StreamDef, TableDef, folder_name
 from penstock.errors import DataError, NotSupportedError, QueryError, suggest
-from penstock.expr.types import NAMES, is_integer, type_name
+from penstock.expr.types import NAMES, is_integer, is_type, type_name
 from penstock.model import TIMESTAMP, Field, Schema, one_array
 from penstock.runs.files import make_folder, replace_file
 from penstock.session.statements import create
@@ -105,11 +105,11 @@ def _typed(name: str, array: pa.Array) -> pa.Array:
         wanted = TIMESTAMP
     elif pa.types.is_large_string(type) or pa.types.is_string_view(type):
         wanted = pa.string()
-    fitted = plain(array, wanted) if wanted in NAMES else None
+    fitted = plain(array, wanted) if is_type(wanted) else None
     if fitted is None:
         raise DataError(
             f"the column '{name}' of a frame must have a type that Penstock has, got {array.type}; "
-            f"cast it to one of {', '.join(sorted(NAMES.values()))}"
+            f"cast it to one of {', '.join(sorted((*NAMES.values(), 'DECIMAL(p, s)')))}"
         )
     values, bad = fitted
     if bad.any():

@@ -160,6 +160,10 @@ class Database(ABC):
     def create(self, columns: Sequence[Field]) -> None:
         """Make the table."""
 
+    def type_of(self, type: pa.DataType) -> str:
+        """Return the type of a column for values of a type."""
+        return self.types[type]
+
     @abstractmethod
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
         """Whether a column of the table holds every value of a type."""
@@ -430,7 +434,7 @@ class DatabaseSink(Sink):
             )
         column = (exact or alike)[0]
         if not self._database.fits(field.type, column):
-            wanted = self._database.types.get(field.type, "TEXT")
+            wanted = self._database.type_of(field.type)
             raise ConfigError(
                 f"the column '{column.name}' of {self._database.shown} must hold every "
                 f"{type_name(field.type)}, got {column.type}; make it {wanted}, or choose another "

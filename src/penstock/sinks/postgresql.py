@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from penstock.catalog import SinkDef
+from penstock.decimals import is_decimal
 from penstock.errors import ConfigError
 from penstock.expr import types
 from penstock.masking import shown_option, without_passwords
@@ -61,6 +62,7 @@ _FITTING = {
     "real": ("real", "double precision"),
     "double precision": ("double precision",),
     "text": ("text", "character varying"),
+    "bytea": ("bytea",),
     "timestamp with time zone": ("timestamp with time zone", "timestamp without time zone"),
     "date": ("date",),
 }
@@ -95,6 +97,7 @@ class PostgresqlDatabase(Database):
         types.FLOAT: "real",
         types.DOUBLE: "double precision",
         types.STRING: "text",
+        types.BINARY: "bytea",
         TIMESTAMP: "timestamp with time zone",
         types.DATE: "date",
         types.NULL: "text",
@@ -232,13 +235,20 @@ class PostgresqlDatabase(Database):
                     f"got '{column.name}'; name it with AS in the query"
                 )
         declared = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(self.types[c.type]))
+            sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(self.type_of(c.type)))
             for c in columns
         )
         self.run("CREATE TABLE {table} ({declared})", declared=declared)
 
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
+        if is_decimal(type):
+            return column.type == "numeric"
         return column.type in _FITTING[self.types[type]]
+
+    def type_of(self, type: pa.DataType) -> str:
+        if is_decimal(type):
+            return f"numeric({type.precision}, {type.scale})"
+        return self.types[type]
 
     def make_ready(self, columns: Sequence[str], indexed: bool) -> None:
         self._columns = tuple(columns)
@@ -375,6 +385,9 @@ def csv_of(rows: pa.Table) -> bytes:
             array = pc.binary_join_element_wise(text, pa.scalar("Z"), pa.scalar(""))
         elif pa.types.is_null(array.type):
             array = array.cast(pa.string())
+        elif pa.types.is_binary(array.type):
+            found = array.to_pylist()
+            array = pa.array([v if v is None else f"\\x{v.hex()}" for v in found], pa.string())
         columns.append(array)
     out = io.BytesIO()
     pyarrow.csv.write_csv(

@@ -12,6 +12,7 @@ from pyspark.sql import types as spark_types
 from penstock.errors import InternalError, NotSupportedError
 from penstock.expr.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -21,6 +22,8 @@ from penstock.expr.types import (
     SMALLINT,
     STRING,
     TINYINT,
+    decimal_type,
+    is_decimal,
     type_name,
 )
 from penstock.model import TIMESTAMP
@@ -34,6 +37,7 @@ _SPARK: dict[pa.DataType, spark_types.DataType] = {
     FLOAT: spark_types.FloatType(),
     DOUBLE: spark_types.DoubleType(),
     STRING: spark_types.StringType(),
+    BINARY: spark_types.BinaryType(),
     TIMESTAMP: spark_types.TimestampType(),
     DATE: spark_types.DateType(),
     NULL: spark_types.NullType(),
@@ -48,6 +52,8 @@ _ARROW: dict[type[spark_types.DataType], pa.DataType] = {
 
 def spark_type(type_: pa.DataType) -> spark_types.DataType:
     """Return the Spark type of one of Penstock's types."""
+    if is_decimal(type_):
+        return spark_types.DecimalType(type_.precision, type_.scale)
     found = _SPARK.get(type_)
     if found is None:
         raise InternalError(f"a type must be one of Penstock's, got {type_name(type_)}")
@@ -56,10 +62,12 @@ def spark_type(type_: pa.DataType) -> spark_types.DataType:
 
 def arrow_type(type_: spark_types.DataType) -> pa.DataType:
     """Return the type of Penstock that holds the values of a Spark type."""
+    if isinstance(type_, spark_types.DecimalType):
+        return decimal_type(type_.precision, type_.scale)
     found = _ARROW.get(type(type_))
     if found is None:
         raise NotSupportedError(
             f"a column must have a type that Penstock has, got Spark's {type_.simpleString()}; "
-            "convert or drop it before, for instance DECIMAL to DOUBLE"
+            "convert or drop it before, for instance an interval to a number"
         )
     return found

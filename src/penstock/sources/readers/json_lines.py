@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from penstock.catalog import StreamDef
+from penstock.decimals import is_decimal
 from penstock.expr.types import type_name
 from penstock.model import I64, TIMESTAMP, Field, Mask, one_array
 from penstock.sources.readers.base import Asked, Slice, refuses_missing
@@ -243,7 +244,7 @@ def _fast(
         return {at: pa.array([], type) for at, type in declared.items()}, 0, np.zeros(0, bool)
     # Arrow's JSON reader knows no dates, and of timestamps only those without a zone.
     asked = [
-        (key, pa.string() if _is_day(declared[at]) else declared[at]) for at, key in keys.items()
+        (key, pa.string() if _is_text(declared[at]) else declared[at]) for at, key in keys.items()
     ]
     size = len(block.data)
     width = max(1 << 20, size // 8) if block.count > 8 else size + 1
@@ -258,13 +259,18 @@ def _fast(
     doubtful: Mask = np.zeros(table.num_rows, bool)
     for at, key in keys.items():
         array = one_array(table.column(key))
-        if _is_day(declared[at]):
+        if _is_text(declared[at]):
             array, bad = _days(array, declared[at])
             doubtful |= bad
         elif pa.types.is_floating(declared[at]):
             doubtful |= np.asarray(pc.fill_null(pc.is_inf(array), False))
         arrays[at] = array
     return arrays, table.num_rows, doubtful
+
+
+def _is_text(type: pa.DataType) -> bool:
+    """Whether Arrow reads a column as text, which is converted then."""
+    return _is_day(type) or bool(pa.types.is_binary(type))
 
 
 def _is_day(type: pa.DataType) -> bool:
@@ -436,6 +442,8 @@ def _text(found: _Object, field: Field) -> str | None:
         fits = False
     elif pa.types.is_integer(type):
         fits = isinstance(value, _Number)
+    elif is_decimal(type):
+        fits = isinstance(value, str)  # numbers, and texts of numbers
     elif pa.types.is_floating(type):
         fits = isinstance(value, _Number) or value in ("NaN", "Infinity", "-Infinity")
     else:
