@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import DataError, QueryError
 from penstock.expr.calendar import written
+from penstock.expr.nested_casts import check_nested_cast, nested_text
 from penstock.expr.types import (
     BIGINT,
     BOOLEAN,
@@ -37,6 +38,7 @@ from penstock.expr.types import (
     type_name,
 )
 from penstock.model import TIMESTAMP
+from penstock.nested.shapes import changed, inner_types, is_nested
 
 _BLANK = "[ \\t\\r\\n]*"
 _DATE = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
@@ -82,6 +84,9 @@ _PLAIN_TIME = (
 
 def check_cast(source: pa.DataType, target: pa.DataType) -> None:
     """Raise a QueryError when values of ``source`` can never become ``target``."""
+    if is_nested(source) or is_nested(target):
+        check_nested_cast(source, target, check_cast, type_name)
+        return
     if source == target or source in (NULL, STRING) or target == STRING:
         return
     if is_temporal(source) and is_temporal(target):
@@ -106,6 +111,8 @@ def check_cast(source: pa.DataType, target: pa.DataType) -> None:
 
 def never_fails(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether every value of ``source`` has a value in ``target``."""
+    if is_nested(source) and is_nested(target):
+        return all(map(never_fails, inner_types(source), inner_types(target)))
     if source in (target, NULL, BOOLEAN) or target in (STRING, BOOLEAN, FLOAT, DOUBLE):
         return bool(source != STRING or target == STRING)
     if is_integer(source) and is_integer(target):
@@ -118,7 +125,7 @@ def same_in_spark(source: pa.DataType, target: pa.DataType) -> bool:
 
     Not so for the text of floating numbers, which depends on the version of Java.
     """
-    return not (is_floating(source) and target == STRING)
+    return not (is_floating(source) and target == STRING) and not is_nested(source)
 
 
 def cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -139,6 +146,8 @@ def cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def try_cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert a column; a value that does not fit gives null."""
+    if is_nested(array.type) and is_nested(target):
+        return changed(array, target, try_cast_array)
     if array.type == NULL or (never_fails(array.type, target) and array.type != DATE):
         return cast_array(array, target)
     fits = _fitting(array, target)
@@ -184,6 +193,10 @@ def cast_value(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
 
 
 def _convert(array: pa.Array, source: pa.DataType, target: pa.DataType) -> pa.Array:
+    if is_nested(source):
+        if is_nested(target):
+            return changed(array, target, cast_array)
+        return nested_text(array, cast_array)
     if source == STRING:
         return _read(array, target)
     if is_floating(source):

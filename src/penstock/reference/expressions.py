@@ -18,6 +18,7 @@ from penstock.expr.nodes import Call, Case, Cast, Column, Expr, Literal
 from penstock.expr.own import is_own
 from penstock.reference import (
     bits,
+    collected,
     curves,
     hashes,
     logic,
@@ -50,6 +51,7 @@ STRICT: dict[str, Callable[..., Any]] = {
     **months.FUNCTIONS,
     **time_formats.FUNCTIONS,
     **OF_DAY,
+    **collected.FUNCTIONS,
 }
 """Functions that give null when an argument is null."""
 
@@ -61,10 +63,15 @@ LAZY: dict[str, Callable[..., Any]] = {
     **texts.LAZY,
     **words.LAZY,
     **curves.LAZY,
+    **collected.LAZY,
 }
 """Functions that see null arguments, or do not look at all of them."""
 
-HASHES: dict[str, Callable[..., Any]] = {"hash": hashes.murmur, "xxhash64": hashes.xx64}
+WITH_TYPES: dict[str, Callable[..., Any]] = {
+    "hash": hashes.murmur,
+    "xxhash64": hashes.xx64,
+    **collected.WITH_TYPES,
+}
 """Functions that are told the types of their arguments."""
 
 
@@ -100,8 +107,8 @@ def _evaluate(expr: Expr, row: Sequence[Any]) -> Any:
                 )
             if name in LAZY:
                 return LAZY[name](*((lambda a=a: evaluate(a, row)) for a in args))
-            if name in HASHES:
-                return HASHES[name]([evaluate(a, row) for a in args], [a.type for a in args])
+            if name in WITH_TYPES:
+                return WITH_TYPES[name]([evaluate(a, row) for a in args], [a.type for a in args])
             if name not in STRICT and name not in WITH_BITS:
                 raise InternalError(f"the reference does not know the function '{name}'")
             values = [evaluate(a, row) for a in args]
