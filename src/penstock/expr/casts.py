@@ -332,11 +332,11 @@ def _write_floats(array: pa.Array) -> pa.Array:
     text = pc.binary_join_element_wise(text, ending, "")
     if pc.all(middle).as_py() is not False:
         return text
-    others = map_distinct(array.filter(pc.invert(middle)), _float_text, STRING, numpy=True)
+    others = map_distinct(array.filter(pc.invert(middle)), double_text, STRING, numpy=True)
     return pc.replace_with_mask(text, pc.fill_null(pc.invert(middle), False), others)
 
 
-def _float_text(value: Any) -> str:
+def double_text(value: Any) -> str:
     """Write a floating number as Java does: 1.0, 0.001, 1.0E7, 1.0E-4, NaN, -Infinity."""
     if np.isnan(value):
         return "NaN"

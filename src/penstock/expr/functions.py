@@ -23,6 +23,7 @@ from penstock.expr.library import (
     conditional,
     digests,
     distances,
+    json_texts,
     months,
     nested_values,
     numbers,
@@ -59,6 +60,7 @@ _SECTIONS: dict[str, tuple[Function, ...]] = {
     "Addresses and numbers as text": urls.FUNCTIONS,
     "Hashes and encodings": digests.FUNCTIONS,
     "Arrays, structs and maps": (*nested_values.FUNCTIONS, *array_functions.FUNCTIONS),
+    "JSON": json_texts.FUNCTIONS,
     "Times": (*times.FUNCTIONS, *months.FUNCTIONS, *time_formats.FUNCTIONS),
 }
 

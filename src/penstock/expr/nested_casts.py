@@ -30,7 +30,7 @@ def check_nested_cast(
     check: Callable[[pa.DataType, pa.DataType], None],
     name: Callable[[pa.DataType], str],
 ) -> None:
-    """Raise a QueryError when nested values can never become others; ``check`` judges plain ones."""
+    """Raise a QueryError when nested values can never become others; ``check`` does inner ones."""
     if source in (target, _NULL) or target == _STRING:
         return
     if source == _STRING:
@@ -50,9 +50,7 @@ def check_nested_cast(
         check(one, other)
 
 
-def nested_text(
-    array: pa.Array, cast: Callable[[pa.Array, pa.DataType], pa.Array]
-) -> pa.Array:
+def nested_text(array: pa.Array, cast: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
     """Return nested values as Spark writes them: ``[1, 2]``, ``{1, x}``, ``{k -> v}``."""
     found = _written(array, cast)
     check_sizes(found.sizes, "CAST to STRING")

@@ -20,7 +20,9 @@ from penstock.nested.shapes import (
 NESTED = re.compile(r"(?P<kind>ARRAY|STRUCT|MAP)\b\s*(?:<(?P<inside>.*)>)?\Z", re.IGNORECASE)
 """The name of a nested type, alone or with what it holds."""
 
-_FIELD = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<name>[^\W\d]\w*))(?:\s*:\s*|\s+)(?P<type>.+)")
+_FIELD = re.compile(
+    r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<name>[^\W\d]\w*))(?:\s*:\s*|\s+)(?P<type>.+)"
+)
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _FORMS = {
     "ARRAY": "ARRAY<type>, for instance ARRAY<STRING>",
@@ -126,5 +128,3 @@ def field_place(type: pa.DataType, name: str) -> int | None:
     """Return the place of a field of a STRUCT by its name, in any case."""
     found = [at for at, f in enumerate(fields_of(type)) if f.name.lower() == name.lower()]
     return found[0] if found else None
-
-

@@ -1,10 +1,11 @@
 """SQL types and Arrow types: names, families, and the type that two types have in common.
 
 The types of Penstock are the keys of `NAMES`, the types with parameters (DECIMAL(p, s), ARRAY<T>,
-STRUCT<a: T, ..>, MAP<K, V>), and the type of a bare ``NULL``; `is_type` says whether a type is one.  Widening follows Spark's ANSI rules:
-integers widen to the larger integer; an integer with FLOAT or DOUBLE gives DOUBLE (a FLOAT cannot
-hold every INT); a DECIMAL with an integer or another DECIMAL gives the DECIMAL that holds both,
-with FLOAT or DOUBLE it gives DOUBLE; DATE widens to TIMESTAMP; NULL widens to anything.
+STRUCT<a: T, ..>, MAP<K, V>), and the type of a bare ``NULL``; `is_type` says whether a type is one.
+Widening follows Spark's ANSI rules: integers widen to the larger integer; an integer with FLOAT or
+DOUBLE gives DOUBLE (a FLOAT cannot hold every INT); a DECIMAL with an integer or another DECIMAL
+gives the DECIMAL that holds both, with FLOAT or DOUBLE it gives DOUBLE; DATE widens to TIMESTAMP;
+NULL widens to anything; nested types widen inside.
 """
 
 from __future__ import annotations

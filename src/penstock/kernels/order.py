@@ -2,7 +2,8 @@
 
 Every column becomes one or two integer keys whose order is the order of the values: integers, dates
 and timestamps as they are; floats by their bits (one zero; NaN above everything, as in Spark SQL);
-strings, and nested values as bytes, by the rank of their bytes among the distinct values.  Descending order is the complement of
+strings, and nested values as bytes, by their rank among the distinct
+values.  Descending order is the complement of
 the key, and the place of nulls is a key of its own, so any mixture of directions is one `lexsort`.
 """
 

@@ -35,7 +35,7 @@ def kept(places: I64, values: pa.Array, keep: Mask, valid: Mask) -> pa.Array:
 def joined(columns: Sequence[tuple[I64, pa.Array]], valid: Mask) -> pa.Array:
     """Return the elements of several arrays of each row as one array."""
     sizes = [np.diff(places) for places, _ in columns]
-    total = np.sum(sizes, axis=0, dtype=np.int64)
+    total: I64 = np.add.reduce(sizes)
     starts = places_of(total)[:-1]
     index = np.empty(int(total.sum()), np.int64)
     first = 0

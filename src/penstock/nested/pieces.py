@@ -40,7 +40,9 @@ class Pieces:
         if not len(column):
             return Pieces(np.empty(0, np.uint8), np.empty(0, np.int64))
         buffers = column.buffers()
-        places = np.frombuffer(buffers[1], np.int64)[column.offset : column.offset + len(column) + 1]
+        places = np.frombuffer(buffers[1], np.int64)[
+            column.offset : column.offset + len(column) + 1
+        ]
         first, last = int(places[0]), int(places[-1])
         data = np.empty(0, np.uint8)
         if last > first:
@@ -85,7 +87,7 @@ def side_by_side(pieces: Sequence[Pieces]) -> Pieces:
         ]
         whole = np.hstack(matrices) if matrices else np.empty(0, np.uint8)
         return Pieces(whole.reshape(-1), np.full(len(pieces[0].sizes), sum(filter(None, widths))))
-    sizes = np.sum([piece.sizes for piece in pieces], axis=0, dtype=np.int64)
+    sizes: I64 = np.add.reduce([piece.sizes for piece in pieces])
     starts = np.cumsum(sizes) - sizes
     data = np.empty(int(sizes.sum()), np.uint8)
     for piece in pieces:

@@ -43,6 +43,23 @@ def cast(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
         raise DataError(f"a value must convert from {source} to {to}, got {value!r}") from None
 
 
+def try_cast(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
+    """Convert a value, or what is inside of it; what does not fit is null."""
+    if value is None:
+        return None
+    if is_nested(source) and is_nested(to):
+        kinds, targets = inner_types(source), inner_types(to)
+        if is_map(source):
+            return tuple(tuple(map(try_cast, pair, kinds, targets)) for pair in value)
+        if is_struct(source):
+            return tuple(map(try_cast, value, kinds, targets))
+        return tuple(try_cast(part, kinds[0], targets[0]) for part in value)
+    try:
+        return cast(value, source, to)
+    except DataError:
+        return None
+
+
 def _nested(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
     """Convert what is inside of a value, or write it."""
 

@@ -182,7 +182,7 @@ def _place(first: int, strict: bool) -> Callable[..., Any]:
     def pick(values: Sequence[Any], kinds: Sequence[pa.DataType]) -> Any:
         if None in values:
             return None
-        return _value_of(*values) if is_map(kinds[0]) else _at(*values, first, strict)
+        return _value_of(*values) if is_map(kinds[0]) else _at(values[0], values[1], first, strict)
 
     return pick
 

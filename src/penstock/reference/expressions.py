@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import DataError, InternalError
+from penstock.errors import InternalError
 from penstock.expr.nodes import Call, Case, Cast, Column, Expr, Literal
 from penstock.expr.own import is_own
 from penstock.reference import (
@@ -21,6 +21,7 @@ from penstock.reference import (
     collected,
     curves,
     hashes,
+    jsons,
     logic,
     months,
     numbers,
@@ -31,7 +32,7 @@ from penstock.reference import (
     urls,
     words,
 )
-from penstock.reference.casts import cast
+from penstock.reference.casts import cast, try_cast
 from penstock.reference.values import canonical, compare, fit
 
 __all__ = ["LAZY", "STRICT", "canonical", "compare", "evaluate"]
@@ -52,6 +53,7 @@ STRICT: dict[str, Callable[..., Any]] = {
     **time_formats.FUNCTIONS,
     **OF_DAY,
     **collected.FUNCTIONS,
+    **jsons.FUNCTIONS,
 }
 """Functions that give null when an argument is null."""
 
@@ -71,6 +73,7 @@ WITH_TYPES: dict[str, Callable[..., Any]] = {
     "hash": hashes.murmur,
     "xxhash64": hashes.xx64,
     **collected.WITH_TYPES,
+    **jsons.WITH_TYPES,
 }
 """Functions that are told the types of their arguments."""
 
@@ -90,11 +93,9 @@ def _evaluate(expr: Expr, row: Sequence[Any]) -> Any:
             value = evaluate(arg, row)
             return None if value is None else cast(value, arg.type, to)
         case Call("try_cast", (arg, _), to):
-            value = evaluate(arg, row)
-            try:
-                return None if value is None else cast(value, arg.type, to)
-            except DataError:
-                return None
+            return try_cast(evaluate(arg, row), arg.type, to)
+        case Call("from_json", (arg, _), to):
+            return jsons.from_json(evaluate(arg, row), to)
         case Case(branches, otherwise):
             for condition, value in branches:
                 if evaluate(condition, row) is True:

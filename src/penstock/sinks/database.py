@@ -35,6 +35,7 @@ from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import type_name
 from penstock.kernels.keys import codes, hash_columns
 from penstock.model import I64, Field, one_array, to_numpy
+from penstock.nested.shapes import is_nested
 from penstock.runs.deliveries import Delivered, Held, partner, shown_delivery
 from penstock.runs.failpoints import passing
 from penstock.sinks.base import Result, Sink, SinkRequest, distinct_names, options_of, time_fields
@@ -101,6 +102,12 @@ class Database(ABC):
     errors: ClassVar[tuple[type[Exception], ...]]
     types: ClassVar[dict[pa.DataType, str]]
     """The type of a column that is made for each type of Penstock."""
+    nested: ClassVar[str] = "TEXT"
+    """The type of a column of JSON."""
+
+    def column_type(self, type: pa.DataType) -> str:
+        """Return the type of a column that is made for values of a type."""
+        return self.nested if is_nested(type) else self.types[type]
 
     @property
     @abstractmethod
@@ -430,7 +437,7 @@ class DatabaseSink(Sink):
             )
         column = (exact or alike)[0]
         if not self._database.fits(field.type, column):
-            wanted = self._database.types.get(field.type, "TEXT")
+            wanted = self._database.column_type(field.type)
             raise ConfigError(
                 f"the column '{column.name}' of {self._database.shown} must hold every "
                 f"{type_name(field.type)}, got {column.type}; make it {wanted}, or choose another "

@@ -23,6 +23,7 @@ from penstock.errors import ConfigError
 from penstock.expr import types
 from penstock.masking import shown_option, without_passwords
 from penstock.model import I64, TIMESTAMP, Field, one_array
+from penstock.nested.shapes import is_nested
 from penstock.options import Secret
 from penstock.sinks.base import Sink, SinkFormat, SinkRequest
 from penstock.sinks.database import (
@@ -33,7 +34,7 @@ from penstock.sinks.database import (
     Line,
     TableColumn,
 )
-from penstock.sinks.text import iso_text
+from penstock.sinks.text import iso_text, json_text
 
 try:
     import psycopg
@@ -63,6 +64,7 @@ _FITTING = {
     "text": ("text", "character varying"),
     "timestamp with time zone": ("timestamp with time zone", "timestamp without time zone"),
     "date": ("date",),
+    "jsonb": ("jsonb", "text", "character varying"),
 }
 """The types of columns that hold every value of a column of ours."""
 
@@ -99,6 +101,7 @@ class PostgresqlDatabase(Database):
         types.DATE: "date",
         types.NULL: "text",
     }
+    nested: ClassVar[str] = "jsonb"
 
     def __init__(
         self, url: str, schema: str | None, table: str, login: Mapping[str, str] | None = None
@@ -232,13 +235,13 @@ class PostgresqlDatabase(Database):
                     f"got '{column.name}'; name it with AS in the query"
                 )
         declared = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(self.types[c.type]))
+            sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(self.column_type(c.type)))
             for c in columns
         )
         self.run("CREATE TABLE {table} ({declared})", declared=declared)
 
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
-        return column.type in _FITTING[self.types[type]]
+        return column.type in _FITTING[self.column_type(type)]
 
     def make_ready(self, columns: Sequence[str], indexed: bool) -> None:
         self._columns = tuple(columns)
@@ -375,6 +378,8 @@ def csv_of(rows: pa.Table) -> bytes:
             array = pc.binary_join_element_wise(text, pa.scalar("Z"), pa.scalar(""))
         elif pa.types.is_null(array.type):
             array = array.cast(pa.string())
+        elif is_nested(array.type):
+            array = json_text(array)
         columns.append(array)
     out = io.BytesIO()
     pyarrow.csv.write_csv(

@@ -19,6 +19,7 @@ from penstock.catalog import SinkDef
 from penstock.errors import ConfigError
 from penstock.expr import types
 from penstock.model import I64, TIMESTAMP, Field, one_array
+from penstock.nested.shapes import is_nested
 from penstock.sinks.base import SharedLock, Sink, SinkFormat, SinkRequest, options_of
 from penstock.sinks.database import (
     DELIVERIES,
@@ -28,7 +29,7 @@ from penstock.sinks.database import (
     Line,
     TableColumn,
 )
-from penstock.sinks.text import iso_text
+from penstock.sinks.text import iso_text, json_text
 from penstock.sources.readers.base import local_path
 
 _PATIENCE = 30.0
@@ -77,6 +78,7 @@ class SqliteDatabase(Database):
         types.DATE: "TEXT",
         types.NULL: "TEXT",
     }
+    nested: ClassVar[str] = "TEXT"
 
     def __init__(self, path: Path, table: str, fsync: bool = True) -> None:
         self._path = self.place = path
@@ -172,14 +174,14 @@ class SqliteDatabase(Database):
         return found.fetchone() is not None
 
     def create(self, columns: Sequence[Field]) -> None:
-        declared = ", ".join(f"{quoted(c.name)} {self.types[c.type]}" for c in columns)
+        declared = ", ".join(f"{quoted(c.name)} {self.column_type(c.type)}" for c in columns)
         self.run("CREATE TABLE {table} ({declared})", declared=declared)
 
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
         has = affinity(column.type)
         if type in (TIMESTAMP, types.DATE) and has == "NUMERIC":
             return True  # DATE and DATETIME are words for it; texts that are no numbers stay
-        return has in _AFFINITIES[self.types[type]]
+        return has in _AFFINITIES[self.column_type(type)]
 
     def make_ready(self, columns: Sequence[str], indexed: bool) -> None:
         self._columns = tuple(columns)
@@ -291,5 +293,7 @@ def values_of(rows: pa.Table) -> list[list[Any]]:
             array = iso_text(array)
         elif pa.types.is_date(array.type):
             array = array.cast(pa.string())
+        elif is_nested(array.type):
+            array = json_text(array)
         columns.append(array.to_pylist())
     return columns

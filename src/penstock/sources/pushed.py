@@ -12,6 +12,8 @@ from penstock.catalog import StreamDef
 from penstock.errors import DataError, suggest
 from penstock.expr.types import type_name
 from penstock.model import INF, Schema, one_array
+from penstock.nested.shapes import is_nested
+from penstock.sources.pushed_values import nested_value
 from penstock.sources.readers.conversion import convert, plain
 
 
@@ -92,6 +94,11 @@ def _typed(values: list[Any], name: str, type: pa.DataType) -> pa.Array:
 
 def _array(values: list[Any], type: pa.DataType) -> pa.Array:
     """Return an array of values, none of which loses a fraction."""
+    if is_nested(type):
+        try:
+            return pa.array([nested_value(value, type) for value in values], type)
+        except DataError as error:
+            raise ValueError(str(error)) from None
     if pa.types.is_integer(type) and any(
         isinstance(value, float) and not value.is_integer() for value in values
     ):

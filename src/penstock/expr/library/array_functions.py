@@ -22,7 +22,6 @@ from penstock.expr.nodes import Expr
 from penstock.expr.signatures import (
     ANY,
     COUNT,
-    LONG,
     Mismatch,
     Types,
     function,
@@ -30,7 +29,7 @@ from penstock.expr.signatures import (
     takes,
 )
 from penstock.expr.text_sizes import check_sizes
-from penstock.expr.types import BIGINT, BOOLEAN, NULL, STRING, common_type
+from penstock.expr.types import BIGINT, BOOLEAN, NULL, STRING, common_type, is_integer
 from penstock.model import I64, Mask
 from penstock.nested.gathering import (
     codes,
@@ -97,7 +96,7 @@ def _remove(value: Any, element: Any) -> pa.Array:
 
 def _append(before: bool) -> Callable[..., pa.Array]:
     def put(value: Any, element: Any) -> pa.Array:
-        rows, (value, element) = spread(value, element)
+        _, (value, element) = spread(value, element)
         valid = valid_mask(value)
         one = np.where(valid, 1, 0)
         single = element.filter(pa.array(valid))
@@ -178,7 +177,9 @@ def _slice(value: Any, start: Any, length: Any) -> pa.Array:
     if (valid & (first == 0)).any():
         raise DataError("slice(x, start, length) must start at 1 or later, or below 0, got 0")
     if (valid & (most < 0)).any():
-        raise DataError("slice(x, start, length) must get a length of 0 or more, got a negative one")
+        raise DataError(
+            "slice(x, start, length) must get a length of 0 or more, got a negative one"
+        )
     sizes = np.diff(places)
     begin = np.where(first < 0, sizes + first, first - 1)
     inside = valid & (begin >= 0) & (begin < sizes)
@@ -274,7 +275,14 @@ def _sequence(start: Any, stop: Any, step: Any = None) -> pa.Array:
     if int(count.sum()) > _MOST:
         raise DataError(f"sequence(start, stop, step) must make at most {_MOST:,} elements at once")
     numbers = np.repeat(first, count) + runs(np.zeros(rows, np.int64), count) * np.repeat(by, count)
-    return as_arrays(places_of(count), pa.array(numbers, BIGINT), valid)
+    return as_arrays(places_of(count), pa.array(numbers, columns[0].type), valid)
+
+
+def _sequence_rule(args: Sequence[Expr]) -> tuple[Types, pa.DataType]:
+    shared = shared_type(args)
+    if len(args) not in (2, 3) or shared is None or not is_integer(shared):
+        raise Mismatch("two or three integers")
+    return (shared,) * len(args), pa.list_(shared)
 
 
 def _texts_rule(args: Sequence[Expr]) -> tuple[Types, pa.DataType]:
@@ -378,7 +386,6 @@ FUNCTIONS = (
              "What is in the first ARRAY and not in the second one, once."),
     function("arrays_overlap(x, y)", _two_rule(BOOLEAN), _overlap,
              "Whether two ARRAYs have an element in common; null if not, but one has nulls."),
-    function("sequence(start, stop, step)", takes(LONG, LONG, LONG, gives=pa.list_(BIGINT),
-             optional=1), _sequence, "The integers from one to another.", total=False),
+    function("sequence(start, stop, step)", _sequence_rule, _sequence, "The integers from one to another.", total=False),
 )  # fmt: skip
 """``concat`` and ``reverse`` of arrays: `penstock.expr.functions` tells them from those of text."""

@@ -32,6 +32,7 @@ from penstock.nested.shapes import (
     valid_mask,
 )
 
+
 def of_nested(
     test: Callable[[pa.DataType], bool],
     words: str,
@@ -206,6 +207,8 @@ def _array_rule(args: Sequence[Expr]) -> tuple[Types, pa.DataType]:
 
 def array_of(*values: Any) -> pa.Array:
     """Return the values of each row as an array."""
+    if not values:
+        return pa.array([[]], pa.list_(NULL))
     rows, columns = spread(*values)
     each = np.arange(rows + 1)
     return joined([(each, column) for column in columns], np.ones(rows, bool))
