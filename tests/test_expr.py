@@ -149,7 +149,7 @@ def test_type_names(text: str, expected: pa.DataType) -> None:
         ("DECIMAL()", "must have 1 to 38 digits"),
         ("NUMBER", "use DECIMAL"),
         ("BLOB", "use BINARY"),
-        ("ARRAY<INT>", "one column"),
+        ("ARRAY", "ARRAY<STRING>"),
         ("TIMESTAMP_NTZ", "use TIMESTAMP"),
         ("INT(5)", "use INT"),
         ("VARCHAR(x)", "use VARCHAR"),

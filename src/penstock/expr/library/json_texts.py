@@ -384,6 +384,7 @@ FUNCTIONS = (
         _written_rule,
         _to_json,
         "A STRUCT, ARRAY or MAP as JSON text; fields that are null are left out.",
+        spark=None,
     ),
     function(
         "get_json_object(x, '$.a[0].b')",
@@ -411,5 +412,6 @@ FUNCTIONS = (
         "Text cut at what an expression finds, into at most so many parts if the limit is above 0. "
         "`split(x, '')` gives the characters.",
         constants=(1, 2),
+        spark=None,
     ),
 )

@@ -14,7 +14,15 @@ from penstock.expr.library.arrays import spread
 from penstock.expr.library.conditional import equal
 from penstock.expr.nested_types import field_place, has_map
 from penstock.expr.nodes import Expr, Literal
-from penstock.expr.signatures import Mismatch, Rule, Types, called, function, shared_type
+from penstock.expr.signatures import (
+    Function,
+    Mismatch,
+    Rule,
+    Types,
+    called,
+    function,
+    shared_type,
+)
 from penstock.expr.types import BOOLEAN, INT, NULL, STRING, common_type, is_integer
 from penstock.model import I64, Mask
 from penstock.nested.gathering import codes, first_of_each, joined, places_of, runs
@@ -65,6 +73,12 @@ def of_nested(
 def an_int(kind: pa.DataType) -> pa.DataType:
     """The argument is an INT."""
     return INT
+
+
+def of_arrays(usage: str, *row: Any, **more: Any) -> Function:
+    """Return a row of the table; Spark's function is called with columns, constants too."""
+    more.setdefault("spark", called(more.get("name", usage.partition("(")[0])))
+    return function(usage, *row, **more)
 
 
 # Fields
@@ -324,7 +338,7 @@ def _map_of_pairs(kind: pa.DataType) -> pa.DataType:
 
 
 FUNCTIONS = (
-    function(
+    of_arrays(
         "x.name",
         _field_rule,
         _field,
@@ -333,7 +347,7 @@ FUNCTIONS = (
         spark=None,
         constants=(1,),
     ),
-    function(
+    of_arrays(
         "x[i]",
         _place_rule(True),
         _at("x[i]", 0, True),
@@ -343,13 +357,13 @@ FUNCTIONS = (
         spark=None,
         total=False,
     ),
-    function(
+    of_arrays(
         "get(x, i)",
         of_nested(is_array, "an ARRAY", lambda kind: kind.value_type, an_int),
         _at("get(x, i)", 0, False),
         "The element of an ARRAY at a place counted from 0, null where there is none.",
     ),
-    function(
+    of_arrays(
         "element_at(x, i)",
         _place_rule(False),
         _at("element_at(x, i)", 1, True),
@@ -357,14 +371,14 @@ FUNCTIONS = (
         "which must be there; of a MAP, the value of a key, null where there is none.",
         total=False,
     ),
-    function(
+    of_arrays(
         "try_element_at(x, i)",
         _place_rule(False),
         _at("try_element_at(x, i)", 1, False),
         "As element_at, but null where there is no such element; a place of 0 is an error.",
         total=False,
     ),
-    function(
+    of_arrays(
         "named_struct('a', x, 'b', y, ..)",
         _named_rule,
         _named_struct,
@@ -372,8 +386,8 @@ FUNCTIONS = (
         "behind AS, else col1, col2 ..",
         constants=_Names(),
     ),
-    function("array(a, b, ..)", _array_rule, array_of, "An ARRAY of values of one type."),
-    function(
+    of_arrays("array(a, b, ..)", _array_rule, array_of, "An ARRAY of values of one type."),
+    of_arrays(
         "map(k, v, k, v, ..)",
         _map_rule,
         _map,
@@ -381,45 +395,45 @@ FUNCTIONS = (
         spark=called("map"),
         total=False,
     ),
-    function(
+    of_arrays(
         "map_from_arrays(keys, values)",
         _arrays_rule,
         _map_from_arrays,
         "A MAP of an ARRAY of keys and one of values.",
         total=False,
     ),
-    function(
+    of_arrays(
         "map_from_entries(x)",
         of_nested(_pairs, "an ARRAY of STRUCTs of a key and a value", _map_of_pairs),
         _map_from_entries,
         "A MAP of an ARRAY of pairs; null where a pair is null.",
         total=False,
     ),
-    function(
+    of_arrays(
         "map_keys(x)",
         of_nested(is_map, "a MAP", lambda kind: pa.list_(kind.key_type)),
         _inside(0),
         "The keys of a MAP, as an ARRAY.",
     ),
-    function(
+    of_arrays(
         "map_values(x)",
         of_nested(is_map, "a MAP", lambda kind: pa.list_(kind.item_type)),
         _inside(1),
         "The values of a MAP, as an ARRAY.",
     ),
-    function(
+    of_arrays(
         "map_entries(x)",
         of_nested(is_map, "a MAP", _entry_type),
         _entries,
         "The entries of a MAP, as an ARRAY of STRUCTs of key and value.",
     ),
-    function(
+    of_arrays(
         "map_contains_key(x, key)",
         of_nested(is_map, "a MAP", lambda kind: BOOLEAN, _key_of),
         _has_key,
         "Whether a MAP has a key.",
     ),
-    function(
+    of_arrays(
         "size(x)",
         of_nested(_sized, "an ARRAY or MAP", lambda kind: INT),
         _size,
@@ -427,7 +441,7 @@ FUNCTIONS = (
         "cardinality",
         spark=called("size"),
     ),
-    function(
+    of_arrays(
         "array_size(x)",
         of_nested(is_array, "an ARRAY", lambda kind: INT),
         _size,
