@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -158,7 +159,7 @@ def test_type_names(text: str, expected: pa.DataType) -> None:
     ],
 )
 def test_other_types_are_refused_with_advice(text: str, hint: str) -> None:
-    with pytest.raises(QueryError, match=hint.replace("(", "\\(")):
+    with pytest.raises(QueryError, match=re.escape(hint)):
         parse_type(text)
 
 

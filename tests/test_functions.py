@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, replace
+from decimal import Context, Decimal
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from penstock.expr.nodes import Call, Cast, Column, Expr, Literal
 from penstock.expr.signatures import Mismatch
 from penstock.expr.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -39,6 +41,7 @@ from penstock.expr.types import (
     STRING,
     TINYINT,
     TYPES,
+    decimal_type,
     type_name,
 )
 from penstock.model import TIMESTAMP, Field, Schema
@@ -73,7 +76,21 @@ VALUES: dict[pa.DataType, list[Any]] = {
     STRING: [None, "", " ", "a", "aba", "Hello World", "  pad\t ", "straße", "ὈΔΥΣΣΕΎΣ", "日本 語"],
     TIMESTAMP: [None, 1, -1, 999_999, -(2**63), 2**63 - 1, *(day * DAY for day in DAYS)],
     DATE: [None, *DAYS, 2**31 - 1, -(2**31), 106_751_992],
+    BINARY: [None, b"", b"a", b"aba", b"\0", b"\xff\xfe", "stra\u00dfe".encode(), b"Hello World"],
 }
+DECIMALS = (decimal_type(10, 2), decimal_type(38, 3), decimal_type(38, 38))
+"""DECIMALs that fit into 64 bits, that do not, and that have nothing before the point."""
+
+KINDS = (*TYPES, *DECIMALS)
+VALUES |= {
+    DECIMALS[0]: ["0", "1", "-1", "0.01", "-0.05", "2.5", "-7.25", "99999999.99", "-99999999.99"],
+    DECIMALS[1]: ["0", "0.001", "-1.5", "2.675", "9" * 35 + ".999", "-" + "9" * 35 + ".999"],
+    DECIMALS[2]: ["0", "1e-38", "-1e-38", "0.5", "-0.25", "0." + "9" * 38, "-0." + "9" * 38],
+}
+for kind in DECIMALS:
+    unit = Decimal((0, (1,), -kind.scale))
+    exact = [Decimal(text).quantize(unit, context=Context(prec=99)) for text in VALUES[kind]]
+    VALUES[kind] = [None, *exact]
 VALUES[FLOAT] += [-(2.0**63), NAN, INFINITY, -INFINITY]
 VALUES[DOUBLE] += [1e15 + 0.5, 5e-324, 1.7976931348623157e308, -1e300, 2.0**31, 2.0**63]
 VALUES[DOUBLE] += [-(2.0**63), NAN, INFINITY, -INFINITY]
@@ -82,6 +99,7 @@ VALUES[TIMESTAMP] += [day * DAY + DAY - 1 for day in DAYS]
 TEXTS = [None, "", " 12 ", "-3", "+7", "0012", "\t5\n", "127", "128", "-32769", "2147483648"]
 TEXTS += ["9223372036854775807", "-9223372036854775808", "9223372036854775808", "1_0", "٣", "1.5"]
 TEXTS += ["-inf", "NaN", "+nan", "1e3", " .5", "5.", ".", "Infinity", "1e400", "-1e-400", "1d"]
+TEXTS += ["99999999.994", "99999999.995", "-.005", "1e37", "1e-37", "+12e-1", "9" * 39, "1e99999"]
 TEXTS += ["0x1F", "16777217", "3.4028236e38", "0.1", "-0", "true", "F", " yes", "No", "ſ", "on"]
 TEXTS += ["2024-02-29", "2023-02-29", "2024-2-9 1:2", "2024-02-29 12:34:56", "0001-01-01"]
 TEXTS += ["1969-12-31T23:59:59.5", "2024-01-01 00:00:00Z", "9999-12-31 23:59:59.999999"]
@@ -126,6 +144,7 @@ READ = [
 READ += ["MMMM d, y", "yyyyMMddHHmmss", "yyyy-MM-dd'T'HH:mm:ssXXX", "HH:mm:ss.SSSSSS", "k:m", None]
 READ += ["yyyy-MM-dd HH:mm:ss xx", "K a", "yyyy-MM-dd'T'HH:mm:ssX"]
 CONSTANTS: dict[tuple[str, int], list[Any]] = {
+    ("encode", 1): ["UTF-8", "utf8", None],
     ("round", 1): [0, 2, 1, -1, -3, 17, -19, 400, -400, None],
     ("bround", 1): [0, 2, 1, -1, -3, 17, -19, 400, -400, None],
     **{("mask", i): [None, "é", "*"] for i in (1, 2, 3, 4)},
@@ -243,6 +262,13 @@ def drawn(type_: pa.DataType, seed: str, count: int = 12) -> list[Any]:
                 [number, round(number, 2), number * 10.0 ** chance.randrange(20)]
             )
             return pa.scalar(number, type_).as_py()
+        if type_ in DECIMALS:
+            units = chance.randrange(10 ** chance.randrange(1, type_.precision + 1))
+            return Decimal(
+                (int(units and chance.random() < 0.5), tuple(map(int, str(units))), -type_.scale)
+            )
+        if type_ == BINARY:
+            return chance.randbytes(chance.randrange(40))
         if type_ == STRING:
             return "".join(chance.choice(LETTERS) for _ in range(chance.randrange(1, 40)))
         day = chance.randrange(*chance.choice([(-50_000, 50_000), (-700_000, 2_900_000)]))
@@ -318,7 +344,7 @@ def signatures(name: str) -> list[tuple[pa.DataType, ...]]:
     for count in range(8):
         if not takes(name, (NULL,) * count):  # whatever a function takes, it takes a null
             continue
-        alone = [[t for t in TYPES if accepts(name, at, t, count)] for at in range(count)]
+        alone = [[t for t in KINDS if accepts(name, at, t, count)] for at in range(count)]
         found += [types for types in product(*alone) if takes(name, types)]
         if len({len(types) for types in found}) == 2:
             break
@@ -386,7 +412,7 @@ def tried(sample: Sample) -> Sample:
 def casts() -> list[Sample]:
     """Every conversion that there is."""
     found = []
-    for source, target in product(TYPES, repeat=2):
+    for source, target in product(KINDS, repeat=2):
         try:
             check_cast(source, target)
         except QueryError:

@@ -108,7 +108,7 @@ QUERIES = [
         "CASE WHEN n > 1 THEN 1 ELSE 'a' END",
     ),
     ("SELECT NULL AS z FROM a", "NULL needs a type here, such as CAST(NULL AS INT)", "NULL"),
-    ("SELECT 99999999999999999999 z FROM a", "must fit BIGINT", "99999999999999999999"),
+    ("SELECT 1" + "0" * 38 + " z FROM a", "at most 38 digits", "1" + "0" * 38),
     ("SELECT TIMESTAMP '2024-31-01' z FROM a", "'2024-31-01'", "TIMESTAMP '2024-31-01'"),
     ("SELECT n + INTERVAL 5 SECONDS z FROM a", "got INT", "n + INTERVAL 5 SECONDS"),
     ("SELECT t * INTERVAL 5 DAYS z FROM temperature", "must be added to", "t * INTERVAL 5 DAYS"),

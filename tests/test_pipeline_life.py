@@ -251,11 +251,8 @@ def test_pushed_rows_and_queries_survive_a_restart(spark: Any, tmp_path: Path) -
         with pytest.raises(StateError, match="runs query 'pairs', which is not declared any more"):
             session.sql(pushed.script + sink + totals)
         session.sql("DROP QUERY pairs")
-        session.start()
-        session.push("m", [("a", 1, 10)])
-        pushed.rows["m"].append((("a", 1, 10), 10))
         with pytest.raises(StateError, match="query 'totals' must be planned as the checkpoint"):
-            session.await_idle()
+            session.start()
     # a stream that nobody reads any more does no harm
     with Session(spark, checkpoint=folder, allow_change=True) as session:
         session.sql(pushed.script + sink + totals)

@@ -183,8 +183,7 @@ def test_it_reaches_into_sessions_of_spark() -> None:
     SELECT session_window.start, MAX(_priority) AS most FROM a WHERE x > 3
     GROUP BY session_window(t, '5')
     """
-    number = "CAST(CASE WHEN x > 10 THEN x ELSE 0 END AS BIGINT)"
-    kept = f"CAST(least(greatest({number}, 0), 255) AS INT)"
+    kept = "least(greatest(CASE WHEN x > 10 THEN x ELSE 0 END, 0), 255)"
     assert f"max(coalesce({kept}, 0))" in plan(text)
 
 
@@ -195,7 +194,23 @@ def test_what_is_in_range_is_not_kept_there() -> None:
 
 def test_on_sees_what_is_joined_so_far() -> None:
     text = "SELECT a.k FROM a [RANGE 5] JOIN b [RANGE 5] ON a.k = b.k AND _priority > y"
-    assert "AS INT), 0), 0) > right y" in plan(text)
+    assert "ELSE 0 END, 0), 255), 0), 0) > right y" in plan(text)
+
+
+def test_conditions_on_it_move_below_joins() -> None:
+    """It cannot fail, so a selection of important rows is done before they meet others."""
+    for kind, priority in (("INT", "x"), ("BIGINT", "CASE WHEN x > 9 THEN x ELSE 0 END")):
+        catalog = catalog_of(
+            f"CREATE STREAM urgent (k INT, x {kind}, t INT) USING memory TIMESTAMP BY t "
+            f"PRIORITY {priority};"
+            "CREATE STREAM b (k INT, y INT, u INT) USING memory TIMESTAMP BY u;"
+        )
+        text = (
+            "SELECT u.x FROM urgent [RANGE 5] u JOIN b [RANGE 5] ON u.k = b.k WHERE u._priority > 3"
+        )
+        planned = optimize_alone(cql.bind_query(text, catalog), (), None, True)
+        lines = cql.render_plan(planned).splitlines()
+        assert not [line for line in lines if "Join" in line and "255" in line], kind
 
 
 def test_a_sub_query_sees_its_own_streams_first() -> None:

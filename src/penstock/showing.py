@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -69,6 +70,10 @@ def cell_text(value: Any) -> str:
         return number_text(value)
     if isinstance(value, datetime):
         return _moment_text(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'"
     return str(value)
 
 
@@ -128,7 +133,9 @@ def _column_text(column: pa.ChunkedArray) -> list[str]:
 
 def is_number(type: pa.DataType) -> bool:
     """Whether values are shown to the right."""
-    return bool(pa.types.is_integer(type) or pa.types.is_floating(type))
+    return bool(
+        pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type)
+    )
 
 
 def terminal_table(rows: pa.Table, limit: int, title: str | None = None) -> RenderableType:

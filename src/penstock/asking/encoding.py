@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -63,6 +64,10 @@ def encode(value: Any) -> Any:
     match value:
         case None | bool() | int() | float() | str():
             return {"secret": str(value)} if isinstance(value, Secret) else value
+        case Decimal():
+            return {"decimal": str(value)}
+        case bytes():
+            return {"bytes": value.hex()}
         case pa.DataType():
             return {"type": str(value) if str(value) in _TYPES else type_name(value)}
         case tuple() | list():
@@ -96,6 +101,10 @@ def decode(value: Any) -> Any:
                 ) from None
         case {"type": name}:
             return _type(name)
+        case {"decimal": text}:
+            return Decimal(text)
+        case {"bytes": text}:
+            return bytes.fromhex(text)
         case {"secret": text}:
             return Secret(text)
         case {"map": entries}:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import singledispatch
 from typing import Any
 
@@ -220,6 +221,10 @@ def _literal(value: Any, kind: pa.DataType) -> str:
         return f"TIMESTAMP '{time_text(value, True)}'"
     if kind == DATE:
         return f"DATE '{datetime.fromtimestamp(0, UTC).date() + timedelta(days=value)}'"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'"
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return repr(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.errors import QueryError, suggest
+from penstock.expr.decimal_types import mean_of, total_of
 from penstock.expr.functions import coerce, resolve_call, resolve_case
 from penstock.expr.library.aggregates import (
     BITS,
@@ -30,6 +31,7 @@ from penstock.expr.types import (
     INT,
     NULL,
     STRING,
+    is_decimal,
     is_integer,
     is_numeric,
     type_name,
@@ -121,9 +123,12 @@ def _extreme(name: str, args: Sequence[Expr], distinct: bool) -> AggregateCall:
 
 
 def _sum(name: str, args: Sequence[Expr], distinct: bool) -> AggregateCall:
-    """Aggregates of one number or two, which are DOUBLE unless they are sums of integers."""
+    """Aggregates of numbers: DOUBLE but for sums of integers, and sums and means of DECIMALs."""
     _number(name, args)
     key = NAMES[name.lower()]
+    if key in ("sum", "avg") and is_decimal(args[0].type):
+        kind = total_of(args[0].type) if key == "sum" else mean_of(args[0].type)
+        return AggregateCall(key, args[0], kind, (), distinct)
     target = BIGINT if key == "sum" and is_integer(args[0].type) else DOUBLE
     first, *others = (coerce(arg, target) for arg in args)
     return AggregateCall(key, first, target, tuple(others), distinct)

@@ -19,9 +19,17 @@ import pyarrow.compute as pc
 
 from penstock.errors import DataError, QueryError
 from penstock.expr.calendar import written
+from penstock.expr.decimal_casts import (
+    DECIMAL_TEXT,
+    from_binary,
+    from_decimal,
+    to_binary,
+    to_decimal,
+)
 from penstock.expr.nested_casts import check_nested_cast, nested_text
 from penstock.expr.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -31,13 +39,14 @@ from penstock.expr.types import (
     SMALLINT,
     STRING,
     TINYINT,
+    is_decimal,
     is_floating,
     is_integer,
     is_numeric,
     is_temporal,
     type_name,
 )
-from penstock.model import TIMESTAMP
+from penstock.model import TIMESTAMP, to_mask
 from penstock.nested.shapes import changed, inner_types, is_nested
 
 _BLANK = "[ \\t\\r\\n]*"
@@ -64,6 +73,14 @@ GRAMMAR: dict[pa.DataType, str] = {
 }
 """The texts from which each type can be read, as a regular expression for RE2 and Java alike."""
 
+_DECIMAL_GRAMMAR = f"\\A{_BLANK}(?:{DECIMAL_TEXT}){_BLANK}\\z"
+
+
+def grammar_of(type_: pa.DataType) -> str | None:
+    """Return the texts from which a type can be read; None if from all of them."""
+    return _DECIMAL_GRAMMAR if is_decimal(type_) else GRAMMAR.get(type_)
+
+
 _EXAMPLE = {
     BOOLEAN: "'true'",
     FLOAT: "'1.5'",
@@ -89,6 +106,12 @@ def check_cast(source: pa.DataType, target: pa.DataType) -> None:
         return
     if source == target or source in (NULL, STRING) or target == STRING:
         return
+    if BINARY in (source, target):
+        raise QueryError(
+            f"CAST between BINARY and another type must go through STRING, got "
+            f"{type_name(source)} to {type_name(target)}; write for instance "
+            f"CAST(CAST(x AS STRING) AS {type_name(target)})"
+        )
     if is_temporal(source) and is_temporal(target):
         return
     plain = (BOOLEAN,)
@@ -113,6 +136,10 @@ def never_fails(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether every value of ``source`` has a value in ``target``."""
     if is_nested(source) and is_nested(target):
         return all(map(never_fails, inner_types(source), inner_types(target)))
+    if is_decimal(target):
+        return _decimal_holds(source, target)
+    if target == BINARY or (source == BINARY and target == STRING):
+        return source in (STRING, BINARY, NULL) and target == BINARY
     if source in (target, NULL, BOOLEAN) or target in (STRING, BOOLEAN, FLOAT, DOUBLE):
         return bool(source != STRING or target == STRING)
     if is_integer(source) and is_integer(target):
@@ -120,11 +147,24 @@ def never_fails(source: pa.DataType, target: pa.DataType) -> bool:
     return is_temporal(source) and is_temporal(target)
 
 
+def _decimal_holds(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a DECIMAL has room for every value of another type, perhaps rounded."""
+    if source in (NULL, BOOLEAN):
+        return bool(target.precision > target.scale) or source == NULL
+    room = target.precision - target.scale
+    if is_decimal(source):
+        # what is rounded may need one digit more
+        return bool(room >= source.precision - source.scale + (source.scale > target.scale))
+    return is_integer(source) and bool(room >= len(str(2 ** (source.bit_width - 1))))
+
+
 def same_in_spark(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether Spark converts to the very same values.
 
     Not so for the text of floating numbers, which depends on the version of Java.
     """
+    if is_decimal(source) or is_decimal(target) or BINARY in (source, target):
+        return False
     return not (is_floating(source) and target == STRING) and not is_nested(source)
 
 
@@ -148,6 +188,9 @@ def try_cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert a column; a value that does not fit gives null."""
     if is_nested(array.type) and is_nested(target):
         return changed(array, target, try_cast_array)
+    fitted = _through(array, target)
+    if fitted is not None:
+        return fitted[0]
     if array.type == NULL or (never_fails(array.type, target) and array.type != DATE):
         return cast_array(array, target)
     fits = _fitting(array, target)
@@ -197,6 +240,9 @@ def _convert(array: pa.Array, source: pa.DataType, target: pa.DataType) -> pa.Ar
         if is_nested(target):
             return changed(array, target, cast_array)
         return nested_text(array, cast_array)
+    fitted = _through(array, target)
+    if fitted is not None:
+        return _all_of(array, fitted, target)
     if source == STRING:
         return _read(array, target)
     if is_floating(source):
@@ -212,6 +258,46 @@ def _convert(array: pa.Array, source: pa.DataType, target: pa.DataType) -> pa.Ar
     if is_temporal(source) and target == STRING:
         return written(array)
     return pc.cast(array, target)
+
+
+def _through(array: pa.Array, target: pa.DataType) -> tuple[pa.Array, Any] | None:
+    """Convert from or to DECIMAL or BINARY; return also what does not fit. None for other types."""
+    source = array.type
+    if source in (target, NULL):
+        return None
+    if is_decimal(target):
+        if source != STRING:
+            return to_decimal(array, target)
+        readable = pc.match_substring_regex(array, _DECIMAL_GRAMMAR)
+        odd = to_mask(pc.invert(readable))
+        found, bad = to_decimal(pc.if_else(readable, array, pa.scalar(None, STRING)), target)
+        return found, odd | bad
+    if is_decimal(source):
+        return from_decimal(array, target)
+    if source == BINARY:
+        return from_binary(array)
+    return (to_binary(array), np.zeros(len(array), bool)) if target == BINARY else None
+
+
+def _all_of(array: pa.Array, fitted: tuple[pa.Array, Any], target: pa.DataType) -> pa.Array:
+    """Return what was converted; a value that did not fit is an error."""
+    found, bad = fitted
+    if not bad.any():
+        return found
+    first = array[int(np.argmax(bad))].as_py()
+    if array.type == STRING:
+        raise DataError(unreadable(first, target))
+    shown = f"X'{first.hex().upper()}'" if isinstance(first, bytes) else repr_of(first)
+    wanted = "bytes that are UTF-8" if array.type == BINARY else "numbers that fit"
+    raise DataError(
+        f"CAST to {type_name(target)} must get {wanted}, got {shown}; use TRY_CAST, CASE to leave "
+        "them out, or a wider type"
+    )
+
+
+def repr_of(value: Any) -> str:
+    """Return a number as it is shown in a message."""
+    return f"{value:f}" if isinstance(value, Decimal) else repr(value)
 
 
 def _cut_fits(whole: pa.Array, target: pa.DataType) -> pa.Array:
@@ -262,6 +348,9 @@ def _read(array: pa.Array, target: pa.DataType) -> pa.Array:
 def unreadable(text: str, target: pa.DataType) -> str:
     """Return the message about a text that is outside of the grammar of a type."""
     example = _EXAMPLE.get(target, "'12'")
+    if is_decimal(target):
+        whole = "9" * (target.precision - target.scale) or "0"
+        example = f"'1.5', up to {whole}{'.' + '9' * target.scale if target.scale else ''}"
     return (
         f"CAST to {type_name(target)} must get text such as {example}, got {text!r}; correct the "
         "data or use CASE to leave such rows out"

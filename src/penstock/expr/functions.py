@@ -9,6 +9,7 @@ evaluators see arguments of exactly the right types and never convert on their o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow as pa
 from penstock.errors import DataError, QueryError
 from penstock.expr import short_forms
 from penstock.expr.casts import cast_value, check_cast
+from penstock.expr.decimal_types import Written, beside_decimals, written
 from penstock.expr.library import (
     aggregates,
     array_functions,
@@ -41,8 +43,10 @@ from penstock.expr.signatures import Function, Mismatch, got, shared_type
 from penstock.expr.types import (
     BOOLEAN,
     DATE,
+    DOUBLE,
     NULL,
     STRING,
+    is_decimal,
     is_floating,
     is_integer,
     is_temporal,
@@ -89,6 +93,7 @@ def resolve_call(name: str, args: Sequence[Expr]) -> Expr:
     function = _NAMES.get(key)
     if function is None:
         raise QueryError(unknown_function(name))
+    args = _as_written(function.name, args)
     try:
         wanted, result_type = function.rule(args)
     except Mismatch as mismatch:
@@ -102,6 +107,23 @@ def resolve_call(name: str, args: Sequence[Expr]) -> Expr:
         return _resolve_in(coerced)
     _check_constants(function, coerced)
     return Call(function.name, coerced, result_type)
+
+
+def _as_written(name: str, args: Sequence[Expr]) -> Sequence[Expr]:
+    """Return arguments with constants beside DECIMALs as what they are written as."""
+    if not any(is_decimal(arg.type) for arg in args):
+        return args
+    return beside_decimals(name, [_computed(arg) or arg for arg in args])
+
+
+def _computed(expr: Expr) -> Expr | None:
+    """Return arithmetic of written constants, 1 - 0.2, as DECIMAL; None for everything else."""
+    if not isinstance(expr, Call) or expr.type != DOUBLE:
+        return None
+    if expr.name not in ("add", "subtract", "multiply"):
+        return None
+    args = [_computed(arg) or written(arg) for arg in expr.args]
+    return None if None in args else resolve_call(expr.name, [a for a in args if a is not None])
 
 
 def is_function(name: str) -> bool:
@@ -126,6 +148,10 @@ def coerce(expr: Expr, target: pa.DataType) -> Expr:
         return expr
     check_cast(expr.type, target)
     if isinstance(expr, Literal):
+        if is_decimal(target):
+            expr = written(expr) or expr
+        if target == DOUBLE and is_integer(expr.type) and expr.value is not None:
+            return Literal(Written(expr.value), DOUBLE)
         try:
             return Literal(cast_value(expr.value, expr.type, target), target)
         except DataError as error:
@@ -148,6 +174,7 @@ def resolve_cast(expr: Expr, target: pa.DataType) -> Expr:
 def resolve_case(branches: Sequence[tuple[Expr, Expr]], otherwise: Expr | None = None) -> Expr:
     """Return the typed ``CASE``; a missing ELSE is null."""
     values = [*(value for _, value in branches), otherwise or Literal(None, NULL)]
+    values = list(_as_written("case", values))
     shared = shared_type(values)
     if shared is None:
         raise QueryError(
@@ -182,6 +209,8 @@ _RESOLVER = _Resolver()
 
 
 def _negative(literal: Literal) -> Expr:
+    if isinstance(literal.value, Decimal):
+        return Literal(literal.value.copy_negate(), literal.type)
     value = None if literal.value is None else -literal.value
     if value is not None and is_integer(literal.type):
         bits = literal.type.bit_width - 1

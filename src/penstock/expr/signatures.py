@@ -25,6 +25,7 @@ import pyarrow as pa
 from penstock.expr.nodes import Expr, Literal
 from penstock.expr.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -151,6 +152,7 @@ REAL = Kind("a number", _to(DOUBLE, is_numeric))
 LONG = Kind("an integer", _to(BIGINT, is_integer))
 COUNT = Kind("an INT", _to(INT, is_integer))
 TEXT = Kind("a STRING", _to(STRING))
+BYTES = Kind("a STRING or BINARY", _keep(lambda type_: type_ in (STRING, BINARY), STRING))
 PRINTABLE = Kind("a value", lambda expr: STRING)
 TIME = Kind("a TIMESTAMP or DATE", _time(TIMESTAMP))
 DAY = Kind("a DATE or TIMESTAMP", _time(DATE))

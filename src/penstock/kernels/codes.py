@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.decimals import integers, is_decimal, to_doubles
 from penstock.kernels.join_orders import Band, Boxes, Edit, Near, Overlap, Place
 from penstock.model import I64, U64, to_numpy
 
@@ -53,7 +54,9 @@ _MOST_STRIPS = 16
 
 def numbers(column: pa.Array) -> F64:
     """Return coordinates, without nulls, as floats; there is one zero."""
-    if pa.types.is_floating(column.type):
+    if is_decimal(column.type):
+        values = to_doubles(integers(column), column.type.scale)
+    elif pa.types.is_floating(column.type):
         values = column.to_numpy(zero_copy_only=True)
     else:
         values = to_numpy(column)

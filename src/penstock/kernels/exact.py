@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.decimals import WORDS, Words, of_words_integers
 from penstock.errors import DataError
 from penstock.model import I64, Mask
 
@@ -76,6 +77,21 @@ def split_integers(values: I64, sign: I64 | None = None) -> Digits:
         return {0: values if sign is None else values * sign}
     low, high = values & _MASK, values >> 32
     return {0: low, 1: high} if sign is None else {0: low * sign, 1: high * sign}
+
+
+def split_words(values: Words, sign: I64 | None = None) -> Digits:
+    """Return the digits of each integer of 128 bits, times its ``sign``."""
+    if len(values) == 0:
+        return {}
+    whole = of_words_integers(values)
+    if whole.dtype != object:
+        return split_integers(whole, sign)
+    found: Digits = {}
+    for place, name in ((0, "low"), (2, "high")):
+        word = values[name].view(np.int64)
+        found[place] = word & _MASK
+        found[place + 1] = (word >> 32) & _MASK if place == 0 else word >> 32
+    return found if sign is None else {b: digit * sign for b, digit in found.items()}
 
 
 def normalise(digits: Digits) -> Digits:
@@ -178,6 +194,23 @@ def to_integer(digits: Digits, rows: int) -> tuple[I64, Mask]:
     for bin_ in (b for b in digits if b > 2):
         beyond |= digits[bin_] != 0
     return (high << 32) | (low & _MASK), beyond
+
+
+def to_words(digits: Digits, rows: int) -> tuple[Words, Mask]:
+    """Return each number as an integer of 128 bits, and where it does not fit."""
+    none = np.zeros(rows, np.int64)
+    parts, carry = [], none
+    for bin_ in range(4):
+        value = digits.get(bin_, none) + carry
+        parts.append(value & _MASK)
+        carry = value >> 32
+    found = np.empty(rows, WORDS)
+    found["low"] = (parts[0] | (parts[1] << 32)).view(np.uint64)
+    found["high"] = parts[2] | (parts[3] << 32)
+    for bin_ in sorted(b for b in digits if b > 3):
+        # Digits may have both signs, so a number is small if what is above it is only its sign.
+        carry = carry + digits[bin_] if bin_ == 4 else np.where(digits[bin_] != 0, _HALF, carry)
+    return found, carry != found["high"] >> 63
 
 
 def checked_integer(digits: Digits, rows: int) -> I64:

@@ -2,8 +2,9 @@
 
 Two rows have the same key when both 64-bit lanes are equal.  Numbers hash by value after widening
 (integers, dates, timestamps and booleans as ``int64``; floats as ``float64`` with one zero and one
-NaN), so equal keys of one declared type always meet.  Strings hash by multilinear hashing: every
-byte is multiplied by a fixed random weight of its position.  Nulls hash to a constant of their own.
+NaN; DECIMALs by their two words), so equal keys of one declared type always meet.  Strings and
+bytes hash by multilinear hashing: every byte is multiplied by a fixed random weight of its
+position.  Nulls hash to a constant of their own.
 The hash is part of the checkpoint format: never change it.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.decimals import is_decimal, words
 from penstock.errors import NotSupportedError
 from penstock.kernels.sorting import order_of_hashes
 from penstock.model import I64, U64, to_mask
@@ -121,6 +123,10 @@ def _hash(column: pa.Array, lane: int) -> U64:
         values = _hash_bytes(column.cast(pa.string()), lane)
     elif pa.types.is_large_binary(kind):
         values = _hash_bytes(column, lane, np.int64)
+    elif is_decimal(kind):
+        found = words(column)
+        low = _mix(found["low"] + _LANES[lane])
+        values = _mix(low * np.uint64(31) + found["high"].view(np.uint64))
     else:
         values = _mix(_integers(column) + _LANES[lane])  # one to one: no two numbers collide
     if nulls is not None:

@@ -19,11 +19,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.decimals import (
+    divided,
+    fitting,
+    in_words,
+    is_decimal,
+    is_wide,
+    of_words,
+    of_words_integers,
+    times,
+    words,
+)
+from penstock.errors import DataError
 from penstock.kernels import exact, moments
 from penstock.kernels.counts import canonical
 from penstock.kernels.exact import PACKED, Digits
 from penstock.kernels.steps import group_starts
-from penstock.kernels.sweep import ordered, ordered_type, pair_type, pairs, ranks, restored
+from penstock.kernels.sweep import ordered, ordered_type, pair_type, pairs, ranks, restored, stays
 from penstock.model import I64, Mask, to_mask, to_numpy
 
 Numbers: TypeAlias = npt.NDArray[Any]
@@ -182,7 +194,8 @@ class Measure:
         """How values become the digits of each sum that is wanted."""
         wanted: list[tuple[str, Split]] = []
         if self.sums:
-            first = exact.split_doubles if self.is_float else exact.split_integers
+            whole = exact.split_words if is_wide(self.type) else exact.split_integers
+            first = exact.split_doubles if self.is_float else whole
             wanted.append(("sum", lambda values, sign: first(values[0], sign)))
         if self.squares:
             wanted.append(("square", _SPLITS["square"]))
@@ -278,6 +291,8 @@ def result(
             return _text_result(parts[f"texts {option}"], valid)
         case "bit_and" | "bit_or" | "bit_xor":
             return _plain(moments.bits_of(name, parts["bits"], count), kind, valid)
+        case "sum" | "avg" if is_decimal(measure.type):
+            return decimal_result(name, kind, measure.type, parts["sum"], count, valid)
         case "sum" if not measure.is_float:
             return _plain(exact.checked_integer(parts["sum"], len(rows)), kind, valid)
         case "sum" | "avg":
@@ -334,7 +349,9 @@ def validity(array: pa.Array) -> Mask | None:
 
 
 def numbers(array: pa.Array) -> npt.NDArray[Any]:
-    """Return a numeric column as NumPy, 0 for null."""
+    """Return a numeric column as NumPy, 0 for null; a DECIMAL as words."""
+    if is_decimal(array.type):
+        return words(array)
     if array.null_count:
         array = array.fill_null(0)
     values: npt.NDArray[Any] = to_numpy(array)
@@ -354,11 +371,39 @@ def _plain(values: npt.NDArray[Any], kind: pa.DataType, valid: Mask | None = Non
     return Result(bits, valid, make)
 
 
+def decimal_result(
+    name: str, kind: pa.DataType, of: pa.DataType, digits: Digits, count: I64, valid: Mask
+) -> Result:
+    """Return a sum or a mean of DECIMALs, exact or rounded once; too many digits are an error."""
+    found, beyond = exact.to_words(digits, len(count))
+    units = of_words_integers(found)
+    if name == "avg":
+        more = 10 ** (kind.scale - of.scale)
+        units = divided(times(units, more), np.maximum(count, 1))
+    wrong = (beyond | ~fitting(units, kind)) & valid
+    if wrong.any():
+        raise DataError(
+            f"{name.upper()} exceeded DECIMAL({kind.precision}, {kind.scale}): the "
+            f"{'mean' if name == 'avg' else 'sum'} of a group must have at most {kind.precision} "
+            "digits; cast the argument to DOUBLE"
+        )
+    if units.dtype == object:
+        units = np.where(valid, units, 0)
+    found = in_words(units)
+    plain = found if units.dtype == object else units
+    missing = None if valid.all() else ~valid
+
+    def make(at: I64) -> pa.Array:
+        return of_words(found[at], kind, None if missing is None else missing[at])
+
+    return Result(plain, None if missing is None else valid, make)
+
+
 def _extreme_result(extreme: Extreme, kind: pa.DataType, valid: Mask) -> Result:
     def make(at: I64) -> pa.Array:
         least, there = extreme.least[at], valid[at]
         paired = pa.types.is_struct(extreme.values.type)
-        if not paired and not pa.types.is_string(kind):
+        if not paired and pa.types.is_int64(extreme.values.type):
             return restored(~least if extreme.largest else least, kind, there)
         position = np.zeros(len(extreme.rank) + 1, np.int64)
         position[extreme.rank] = np.arange(len(extreme.rank))
@@ -375,7 +420,7 @@ def column_result(column: pa.Array) -> Result:
     plain = canonical(column)
     if pa.types.is_floating(plain.type):
         values = numbers(plain).astype(np.float64).view(np.int64)
-    elif pa.types.is_string(plain.type):
+    elif stays(plain.type):
         values = plain.dictionary_encode().indices.fill_null(0).to_numpy().astype(np.int64)
     else:
         values = numbers(ordered(plain))

@@ -2,9 +2,9 @@
 
 Every column becomes one or two integer keys whose order is the order of the values: integers, dates
 and timestamps as they are; floats by their bits (one zero; NaN above everything, as in Spark SQL);
-strings, and nested values as bytes, by their rank among the distinct
-values.  Descending order is the complement of
-the key, and the place of nulls is a key of its own, so any mixture of directions is one `lexsort`.
+DECIMALs by their words; strings, and nested values as bytes, by their rank among the distinct
+values.  Descending order is the complement of the key, and the place of nulls is a key of its own,
+so any mixture of directions is one `lexsort`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.decimals import is_decimal, words
 from penstock.errors import NotSupportedError
 from penstock.kernels.keys import Keys
 from penstock.model import I64, U64, Mask, to_mask, to_numpy
@@ -175,9 +176,18 @@ def _all_keys(
         if column.null_count:
             null = to_mask(column.is_null())
             keys.append((null != is_first).astype(np.int64))
-        values = _integers(column)
-        keys.append(~values if is_down else values)
+        found = _words(column) if is_decimal(column.type) else [_integers(column)]
+        keys += [~values if is_down else values for values in found]
     return keys
+
+
+def _words(column: pa.Array) -> list[I64]:
+    """Return one or two integers per DECIMAL in the order of the values."""
+    found = words(column)
+    high, low = np.ascontiguousarray(found["high"]), np.ascontiguousarray(found["low"])
+    if (high == low.view(np.int64) >> 63).all():
+        return [low.view(np.int64)]
+    return [high, (low ^ np.uint64(1 << 63)).view(np.int64)]
 
 
 def _integers(column: pa.Array) -> I64:

@@ -7,6 +7,7 @@ row of the slice follows without a loop over rows or partitions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -57,9 +58,16 @@ def ranked(values: pa.Array, largest: bool) -> tuple[I64, I64, pa.Array]:
     if missing is None:
         rank = ranks(plain, largest)
         return rank, rank, plain
-    filled = plain.fill_null("" if pa.types.is_string(plain.type) else 0)
+    filled = plain.fill_null(_nothing(plain.type))
     rank = ranks(filled, largest)
     return np.where(missing, NONE, rank), rank, filled
+
+
+def _nothing(kind: pa.DataType) -> pa.Scalar:
+    """Return a value of a type that stands where there is none."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.scalar(b"", pa.binary()).cast(kind)
+    return pa.scalar(0, pa.int64()) if pa.types.is_integer(kind) else pa.scalar(Decimal(0), kind)
 
 
 def minus(time: I64, duration: int) -> I64:

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.decimals import in_words, integers, is_decimal, is_wide, of_words
 from penstock.errors import NotSupportedError
 from penstock.kernels.order import dense_ranks
 from penstock.kernels.steps import group_starts
@@ -37,12 +38,23 @@ NONE = np.int64(INF)
 """Stands where a position is covered by no interval."""
 
 
+def stays(kind: pa.DataType) -> bool:
+    """Whether `ordered` leaves values as they are: texts, bytes, pairs, DECIMALs of many digits."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_struct(kind)
+        or pa.types.is_binary(kind)
+        or is_wide(kind)
+    )
+
+
 def ordered_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of `ordered` values: strings and pairs stay, everything else is ``int64``."""
-    if pa.types.is_string(kind) or pa.types.is_struct(kind):
+    """Return the type of `ordered` values: ``int64`` unless they stay as they are."""
+    if stays(kind):
         return kind
     if (
         pa.types.is_integer(kind)
+        or is_decimal(kind)
         or pa.types.is_floating(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_timestamp(kind)
@@ -53,16 +65,15 @@ def ordered_type(kind: pa.DataType) -> pa.DataType:
 
 
 def ordered(column: pa.Array) -> pa.Array:
-    """Return integers in the order of the values (NaN greatest, one zero).
-
-    Strings stay as they are, and so do pairs.
-    """
+    """Return integers in the order of the values, unless their type `stays`."""
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_struct(kind):
+    if stays(kind):
         return column
     missing = to_mask(column.is_null()) if column.null_count else None
     if pa.types.is_boolean(kind):
         numbers = to_mask(column).astype(np.int64)
+    elif is_decimal(kind):
+        numbers = integers(column)
     else:
         if pa.types.is_date32(kind):
             column = column.view(pa.int32())
@@ -90,6 +101,8 @@ def restored(numbers: I64, kind: pa.DataType, valid: Mask) -> pa.Array:
         numbers = np.where(missing, 0, numbers)
     if pa.types.is_boolean(kind):
         return pa.array(numbers != 0, mask=missing)
+    if is_decimal(kind):
+        return of_words(in_words(numbers), kind, missing)
     if pa.types.is_date32(kind):
         return pa.array(numbers.astype(np.int32), mask=missing).view(kind)
     if pa.types.is_timestamp(kind):
@@ -116,7 +129,7 @@ def ranks(values: pa.Array, largest: bool) -> I64:
     """Return numbers for `ordered` values without nulls; the smallest number is the best."""
     if pa.types.is_struct(values.type):
         return dense_ranks(values.flatten(), [largest, *[False] * (values.type.num_fields - 1)])
-    if pa.types.is_string(values.type):
+    if stays(values.type):
         return dense_ranks([values], [largest])
     numbers: I64 = to_numpy(values)
     return ~numbers if largest else numbers

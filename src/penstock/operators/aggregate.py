@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.decimals import is_decimal
 from penstock.errors import NotSupportedError
 from penstock.expr.arrow import evaluate
 from penstock.expr.library.aggregates import CANONICAL, PAIRS, PICKED, SHAPES, VARIANCES
@@ -127,7 +128,7 @@ class AggregateOperator(SlicedOperator):
             return self._require_own(call)
         if name not in CANONICAL:
             raise NotSupportedError(f"an aggregate is one of {', '.join(CANONICAL)}, got '{name}'")
-        number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_decimal(kind)
         if name in ("sum", "avg", "percentile", *_DOUBLES) and not number:
             raise NotSupportedError(f"the argument of {name.upper()} must be a number, got {kind}")
         if name in ("percentile", "string_agg"):

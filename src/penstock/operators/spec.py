@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass
+from decimal import Decimal
 from functools import cache
 from typing import ClassVar
 
@@ -78,6 +79,8 @@ def encoded(value: object) -> str:
         return repr(float(value))
     if isinstance(value, str):
         return repr(str(value))
+    if isinstance(value, Decimal | bytes):
+        return repr(value)
     if isinstance(value, pa.DataType):
         return f"<{value}>"
     parts = []

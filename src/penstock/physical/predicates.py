@@ -54,6 +54,7 @@ from penstock.expr.types import (
     DATE,
     DOUBLE,
     INT,
+    is_decimal,
     is_numeric,
     is_temporal,
 )
@@ -67,6 +68,7 @@ from penstock.physical.sums import (
     ROUNDING,
     Sum,
     Sums,
+    never_rounds,
     plus_constant,
     tame,
     tightened,
@@ -460,7 +462,7 @@ def _root_of_square(expr: Expr) -> Expr | None:
     """Return e of ``e * e`` and of ``POWER(e, 2)``."""
     match expr:
         case Call("multiply", (a, b)) if a == b:
-            return a
+            return a if not is_decimal(expr.type) or never_rounds(expr) else None
         case Call("power", (a, Literal(value))) if value == 2:
             return a
         case Cast(arg, type_) if is_numeric(type_):

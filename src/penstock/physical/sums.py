@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import pyarrow as pa
+
 from penstock.errors import PenstockError
 from penstock.expr.arrow import cannot_fail, evaluate
 from penstock.expr.casts import never_fails
@@ -20,6 +22,7 @@ from penstock.expr.types import (
     DATE,
     DOUBLE,
     FLOAT,
+    is_decimal,
     is_floating,
     is_integer,
     is_numeric,
@@ -97,8 +100,9 @@ class Sums:
             value = _constant(expr)
             if value is None:
                 return None
-            exact = not is_floating(expr.type)
-            return Sum((), value, exact, 0 * value if exact else abs(value) * ROUNDING)
+            exact = _is_exact(expr.type)
+            noise = abs(value) * ROUNDING if is_floating(expr.type) else 0 * value
+            return Sum((), value, exact, noise)
         found = self._parts_of(expr)
         return found if found is not None else _atom(expr)
 
@@ -110,6 +114,8 @@ class Sums:
             return None
         if expr.type == FLOAT:
             return self._coarse(expr)
+        if is_decimal(expr.type) and not never_rounds(expr):
+            return None
         match expr:
             case Call("add" | "time_add" | "date_add", (a, b)):
                 return self._added(a, b, 1, expr)
@@ -174,7 +180,25 @@ class Sums:
 
 
 def _atom(expr: Expr) -> Sum:
-    return Sum(((expr, Fraction(1)),), exact=not is_floating(expr.type))
+    return Sum(((expr, Fraction(1)),), exact=_is_exact(expr.type))
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    """Whether numbers of a type are computed in integers; those of DECIMAL have fractions."""
+    return not is_floating(kind) and not is_decimal(kind)
+
+
+def never_rounds(expr: Call) -> bool:
+    """Whether a sum, difference or product of DECIMALs keeps all digits behind the point."""
+    scales = [arg.type.scale for arg in expr.args if is_decimal(arg.type)]
+    if len(scales) != len(expr.args):
+        return False
+    match expr.name:
+        case "add" | "subtract" | "negate":
+            return bool(expr.type.scale == max(scales))
+        case "multiply":
+            return bool(expr.type.scale == sum(scales))
+    return False
 
 
 def plus_constant(whole: Sum, value: Fraction) -> Sum:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 from functools import cmp_to_key, reduce
 from operator import and_, or_, xor
@@ -18,7 +19,7 @@ from penstock.expr.nodes import AggregateCall
 from penstock.expr.own import is_own
 from penstock.reference import own
 from penstock.reference.expressions import evaluate
-from penstock.reference.values import NAN, canonical, compare, double, fit
+from penstock.reference.values import NAN, canonical, compare, double, fit, is_decimal
 
 
 def aggregate(call: AggregateCall, rows: Sequence[Sequence[Any]]) -> Any:
@@ -53,6 +54,8 @@ def _of_one(call: AggregateCall, values: Sequence[Any]) -> Any:
         case "sum":
             return fit(_sum(values), call.type) if values else None
         case "avg":
+            if values and is_decimal(call.type):
+                return fit(_sum(values) / len(values), call.type)
             # SUM / COUNT
             return canonical(double(_sum(values)) / len(values)) if values else None
         case "min" | "max":
@@ -150,7 +153,7 @@ def _sum(values: Sequence[Any]) -> Any:
     strange = [v for v in values if isinstance(v, float) and not math.isfinite(v)]
     if strange:
         return canonical(sum(strange))
-    if any(isinstance(v, float) for v in values):
+    if any(isinstance(v, float | Decimal) for v in values):
         return sum((Fraction(v) for v in values), Fraction(0))
     return sum(values)
 

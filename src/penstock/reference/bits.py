@@ -40,6 +40,8 @@ def _bucket(value: int) -> int:
 
 
 def _hex(value: Any) -> str:
+    if isinstance(value, bytes):
+        return "".join(f"{byte:02X}" for byte in value)
     if isinstance(value, str):
         return "".join(f"{byte:02X}" for byte in value.encode())
     return format(value % 2**64, "X")

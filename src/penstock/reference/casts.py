@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import DataError, InternalError
 from penstock.nested.shapes import inner_types, is_map, is_nested, is_struct
+from penstock.reference.decimals import of_text
 from penstock.reference.times import DAY, SECOND, date_text, days_until, time_text
-from penstock.reference.values import NAN, double, fit, single
+from penstock.reference.values import NAN, double, fit, is_decimal, single
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _REAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?")
@@ -34,6 +36,10 @@ def cast(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
     if is_nested(source):
         return _nested(value, source, to)
     try:
+        if isinstance(value, bytes):
+            return value.decode()
+        if pa.types.is_binary(to):
+            return value.encode()
         if pa.types.is_string(to):
             return _write(value, source)
         if pa.types.is_string(source):
@@ -87,6 +93,12 @@ def _nested(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
 
 def _convert(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
     """Convert between numbers and truth values, or between times."""
+    if is_decimal(to) and isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(value)
+        return of_text(repr(value))
+    if is_decimal(source) and pa.types.is_integer(to):
+        return math.trunc(value)
     if pa.types.is_temporal(source) or pa.types.is_temporal(to):
         if pa.types.is_date(source) and pa.types.is_timestamp(to):
             return value * DAY
@@ -113,6 +125,8 @@ def _cut(value: float, to: pa.DataType) -> int:
 def _write(value: Any, source: pa.DataType) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
     if isinstance(value, float):
         return _float_text(value, 9 if source == pa.float32() else 17)
     if pa.types.is_timestamp(source):
@@ -156,6 +170,8 @@ def _read(text: str, to: pa.DataType) -> Any:
         return int(_matched(_INTEGER, text)[0])
     if pa.types.is_floating(to):
         return _real(text)
+    if is_decimal(to):
+        return of_text(_matched(_REAL, text.lower() if text.isascii() else text)[0])
     if pa.types.is_date(to):
         return days_until(*map(int, _matched(_DAY, text).groups()))
     return _time(text)

@@ -9,6 +9,7 @@ answer open.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from penstock.reference import (
     bits,
     collected,
     curves,
+    decimals,
     hashes,
     jsons,
     logic,
@@ -115,6 +117,9 @@ def _evaluate(expr: Expr, row: Sequence[Any]) -> Any:
             values = [evaluate(a, row) for a in args]
             if any(v is None for v in values):
                 return None
+            if any(isinstance(v, Decimal) for v in values):
+                function = STRICT.get(name) or WITH_BITS[name]
+                return decimals.call(function, name, values, result)
             if name in WITH_BITS:
                 return fit(WITH_BITS[name](*values, args[0].type.bit_width), result)
             if name in OF_DAY and pa.types.is_timestamp(args[0].type):

@@ -7,6 +7,7 @@ is left out.  The oracle's values do not tell their types, so these functions ar
 from __future__ import annotations
 
 import struct
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,14 @@ def _bytes(value: Any, type_: pa.DataType) -> bytes:
     """Return what is hashed of a value: text as UTF-8, small integers as INT, both zeros as one."""
     if isinstance(value, str):
         return value.encode()
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, Decimal):
+        units = int(value.scaleb(type_.scale, Context(prec=100)))
+        if type_.precision <= 18:
+            return units.to_bytes(8, "little", signed=True)
+        size = next(n for n in range(1, 17) if -(2 ** (8 * n - 1)) <= units < 2 ** (8 * n - 1))
+        return units.to_bytes(size, "big", signed=True)
     if isinstance(value, float):
         return struct.pack("<f" if type_ == pa.float32() else "<d", value + 0.0)
     size = 8 if type_.bit_width == 64 else 4

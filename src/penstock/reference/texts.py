@@ -30,12 +30,14 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-def _concat(*parts: str) -> str:
+def _concat(*parts: Any) -> Any:
+    if parts and isinstance(parts[0], bytes):
+        return b"".join(parts)
     _checked(sum(map(_size, parts)))
     return "".join(parts)
 
 
-def _concat_ws(separator: Thunk, *args: Thunk) -> str | None:
+def _concat_ws(separator: Thunk, *args: Thunk) -> Any:
     between = separator()
     if between is None:
         return None

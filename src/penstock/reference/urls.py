@@ -158,7 +158,8 @@ def _format_number(value: Any, digits: int) -> str | None:
     sign = "-" if math.copysign(1, value) < 0 else ""
     if isinstance(value, float) and math.isinf(value):
         return f"{sign}∞"
-    shown = abs(Fraction(repr(value))) * 10**digits
+    written = value if isinstance(value, Fraction) else Fraction(repr(value))
+    shown = abs(written) * 10**digits
     whole = round(shown)
     if shown - math.floor(shown) == Fraction(1, 2):  # which side it is on, its bits say
         exact = abs(Fraction(value)) * 10**digits

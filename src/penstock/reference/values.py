@@ -1,13 +1,16 @@
 """The oracle's values: how they compare, and what a type can hold.
 
-A value is None, a bool, an int, a float or a str; timestamps and dates are integer counts.  An
-ARRAY is the tuple of its elements, a STRUCT that of its fields, a MAP that of its (key, value).
+A value is None, a bool, an int, a float, a Decimal, a str or bytes; timestamps and dates are
+integer counts.  An ARRAY is the tuple of its elements, a STRUCT that of its fields, a MAP that of
+its (key, value).
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +45,8 @@ def fit(value: Any, to: pa.DataType) -> Any:
     """Return a value as its type holds it; a count that is out of range is an error."""
     if value is None:
         return None
+    if is_decimal(to):
+        return _fitted(value, to)
     if pa.types.is_integer(to) or pa.types.is_temporal(to):
         if not -(2 ** (to.bit_width - 1)) <= value < 2 ** (to.bit_width - 1):
             raise DataError(f"a value of type {to} must fit it, got {value}")
@@ -49,6 +54,30 @@ def fit(value: Any, to: pa.DataType) -> Any:
     if pa.types.is_floating(to):
         return single(value) if to == pa.float32() else double(value)
     return value
+
+
+def is_decimal(kind: pa.DataType) -> bool:
+    """Whether a type is a DECIMAL."""
+    return isinstance(kind, pa.Decimal128Type)
+
+
+def _fitted(value: Any, to: pa.DataType) -> Decimal:
+    """Return a number as a DECIMAL holds it; too many digits before the point are an error."""
+    units = _units(Fraction(value), to.scale)
+    if abs(units) >= 10**to.precision:
+        raise DataError(f"a value must fit DECIMAL({to.precision}, {to.scale}), got {value}")
+    return of_units(units, to.scale)
+
+
+def of_units(units: int, scale: int) -> Decimal:
+    """Return so many units of ``10**-scale``."""
+    digits = tuple(map(int, str(abs(units))))
+    return Decimal((int(units < 0), digits, -scale))
+
+
+def _units(value: Fraction, scale: int) -> int:
+    size: int = math.floor(abs(value) * Fraction(10) ** scale + Fraction(1, 2))
+    return -size if value < 0 else size
 
 
 def double(value: Any) -> float:

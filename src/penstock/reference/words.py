@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import struct
 import unicodedata
 import zlib
@@ -148,25 +149,47 @@ def _similarity(one: str, other: str) -> float:
 # Digests
 
 
-def _base64(text: str) -> str:
+def _data(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str.encode(value)
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(re.sub(r"\s", "", text), validate=True)
+    except ValueError:
+        raise DataError(f"a text must be base 64, got {text!r}") from None
+
+
+def _from_hexadecimal(text: str) -> bytes | None:
+    if any(letter not in "0123456789abcdefABCDEF" for letter in text):
+        return None
+    return int(text or "0", 16).to_bytes((len(text) + 1) // 2, "big")
+
+
+def _encode(text: str, charset: str) -> bytes:
+    if charset.upper().replace("-", "") != "UTF8":
+        raise DataError(f"the character set must be UTF-8, got {charset}")
+    return text.encode()
+
+
+def _base64(text: Any) -> str:
     lines = [
-        base64.b64encode(text.encode()[i : i + 57]).decode()
-        for i in range(0, len(text.encode()), 57)
+        base64.b64encode(_data(text)[i : i + 57]).decode() for i in range(0, len(_data(text)), 57)
     ]
     return checked("\r\n".join(lines))
 
 
-def _sha2(text: str, bits: int) -> str | None:
+def _sha2(text: Any, bits: int) -> str | None:
     if bits not in (0, 224, 256, 384, 512):
         return None
-    return str(getattr(hashlib, f"sha{bits or 256}")(text.encode()).hexdigest())
+    return str(getattr(hashlib, f"sha{bits or 256}")(_data(text)).hexdigest())
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ascii": lambda s: ord(s[0]) if s else 0,
     "char": lambda n: "" if n < 0 else chr(n % 256),
-    "octet_length": lambda s: len(s.encode()),
-    "bit_length": lambda s: 8 * len(s.encode()),
+    "octet_length": lambda s: len(_data(s)),
+    "bit_length": lambda s: 8 * len(_data(s)),
     "overlay": _overlay,
     "translate": _translate,
     "soundex": _soundex,
@@ -175,12 +198,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "luhn_check": _luhn,
     "quote": lambda s: checked("'" + "\\'".join(s.split("'")) + "'"),
     "jaro_winkler_similarity": _similarity,
-    "md5": lambda s: hashlib.md5(s.encode(), usedforsecurity=False).hexdigest(),
-    "sha1": lambda s: hashlib.sha1(s.encode(), usedforsecurity=False).hexdigest(),
+    "md5": lambda s: hashlib.md5(_data(s), usedforsecurity=False).hexdigest(),
+    "sha1": lambda s: hashlib.sha1(_data(s), usedforsecurity=False).hexdigest(),
     "sha2": _sha2,
-    "crc32": lambda s: zlib.crc32(s.encode()),
+    "crc32": lambda s: zlib.crc32(_data(s)),
     "base64": _base64,
-    "to_base32": lambda s: checked(base64.b32encode(s.encode()).decode()),
+    "unbase64": _from_base64,
+    "unhex": _from_hexadecimal,
+    "encode": _encode,
+    "to_base32": lambda s: checked(base64.b32encode(_data(s)).decode()),
 }
 """Functions of text, which are null where an argument is."""
 

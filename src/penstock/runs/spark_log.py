@@ -171,10 +171,13 @@ class SparkLog:
         return [*found, *sorted(self.folder.rglob(".*.crc"))]
 
     def drop_unfinished(self) -> None:
-        """Remove what Spark was writing when it was stopped, before it starts again.
+        """Remove what Spark was writing when it was stopped before it had planned a batch.
 
-        A temporary file of its first batch is enough for Spark to refuse a folder as used.
+        A temporary file is enough for Spark to refuse a folder without batches as used; beside
+        batches it does no harm and stays.
         """
+        if not self.is_empty():
+            return
         for name in ("offsets", "commits"):
             for path in (self.folder / name).glob(".*"):
                 path.unlink(missing_ok=True)

@@ -35,7 +35,6 @@ from penstock.errors import ConfigError, DataError, StateError
 from penstock.expr.types import type_name
 from penstock.kernels.keys import codes, hash_columns
 from penstock.model import I64, Field, one_array, to_numpy
-from penstock.nested.shapes import is_nested
 from penstock.runs.deliveries import Delivered, Held, partner, shown_delivery
 from penstock.runs.failpoints import passing
 from penstock.sinks.base import Result, Sink, SinkRequest, distinct_names, options_of, time_fields
@@ -102,12 +101,6 @@ class Database(ABC):
     errors: ClassVar[tuple[type[Exception], ...]]
     types: ClassVar[dict[pa.DataType, str]]
     """The type of a column that is made for each type of Penstock."""
-    nested: ClassVar[str] = "TEXT"
-    """The type of a column of JSON."""
-
-    def column_type(self, type: pa.DataType) -> str:
-        """Return the type of a column that is made for values of a type."""
-        return self.nested if is_nested(type) else self.types[type]
 
     @property
     @abstractmethod
@@ -166,6 +159,10 @@ class Database(ABC):
     @abstractmethod
     def create(self, columns: Sequence[Field]) -> None:
         """Make the table."""
+
+    def type_of(self, type: pa.DataType) -> str:
+        """Return the type of a column for values of a type."""
+        return self.types[type]
 
     @abstractmethod
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
@@ -437,7 +434,7 @@ class DatabaseSink(Sink):
             )
         column = (exact or alike)[0]
         if not self._database.fits(field.type, column):
-            wanted = self._database.column_type(field.type)
+            wanted = self._database.type_of(field.type)
             raise ConfigError(
                 f"the column '{column.name}' of {self._database.shown} must hold every "
                 f"{type_name(field.type)}, got {column.type}; make it {wanted}, or choose another "

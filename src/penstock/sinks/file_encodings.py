@@ -14,10 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from penstock.decimals import is_decimal
+from penstock.expr.decimal_casts import decimal_text
 from penstock.model import TIMESTAMP, one_array
 from penstock.nested.shapes import changed, holds, is_nested, with_inner
 from penstock.sinks.text import json_lines, json_rows, json_text
-from penstock.sources.readers.conversion import convert
+from penstock.sources.readers.conversion import as_base64, convert
 
 Types = Mapping[str, pa.DataType]
 """The types of a query's columns by name."""
@@ -33,8 +35,25 @@ class Encoding:
 
 def _csv(table: pa.Table) -> bytes:
     out = io.BytesIO()
-    pyarrow.csv.write_csv(_short_times(_as_json(table)), out)
+    pyarrow.csv.write_csv(_plain(_short_times(_as_json(table))), out)
     return out.getvalue()
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return a table whose bytes are text in base 64, and whose DECIMALs are written plainly.
+
+    Arrow writes small numbers with an exponent, which there are only from a scale of 7 on.
+    """
+    for at, field in enumerate(table.schema):
+        column = one_array(table.column(at))
+        if pa.types.is_binary(field.type):
+            table = table.set_column(at, field.name, as_base64(column))
+        elif is_decimal(field.type) and field.type.scale > _PLAIN_SCALE:
+            table = table.set_column(at, field.name, decimal_text(column))
+    return table
+
+
+_PLAIN_SCALE = 6
 
 
 def _parquet(table: pa.Table) -> bytes:

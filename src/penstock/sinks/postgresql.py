@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from penstock.catalog import SinkDef
+from penstock.decimals import is_decimal
 from penstock.errors import ConfigError
 from penstock.expr import types
 from penstock.masking import shown_option, without_passwords
@@ -62,6 +63,7 @@ _FITTING = {
     "real": ("real", "double precision"),
     "double precision": ("double precision",),
     "text": ("text", "character varying"),
+    "bytea": ("bytea",),
     "timestamp with time zone": ("timestamp with time zone", "timestamp without time zone"),
     "date": ("date",),
     "jsonb": ("jsonb", "text", "character varying"),
@@ -97,11 +99,11 @@ class PostgresqlDatabase(Database):
         types.FLOAT: "real",
         types.DOUBLE: "double precision",
         types.STRING: "text",
+        types.BINARY: "bytea",
         TIMESTAMP: "timestamp with time zone",
         types.DATE: "date",
         types.NULL: "text",
     }
-    nested: ClassVar[str] = "jsonb"
 
     def __init__(
         self, url: str, schema: str | None, table: str, login: Mapping[str, str] | None = None
@@ -235,13 +237,20 @@ class PostgresqlDatabase(Database):
                     f"got '{column.name}'; name it with AS in the query"
                 )
         declared = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(self.column_type(c.type)))
+            sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(self.type_of(c.type)))
             for c in columns
         )
         self.run("CREATE TABLE {table} ({declared})", declared=declared)
 
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
-        return column.type in _FITTING[self.column_type(type)]
+        if is_decimal(type):
+            return column.type == "numeric"
+        return column.type in _FITTING[self.type_of(type)]
+
+    def type_of(self, type: pa.DataType) -> str:
+        if is_decimal(type):
+            return f"numeric({type.precision}, {type.scale})"
+        return "jsonb" if is_nested(type) else self.types[type]
 
     def make_ready(self, columns: Sequence[str], indexed: bool) -> None:
         self._columns = tuple(columns)
@@ -380,6 +389,9 @@ def csv_of(rows: pa.Table) -> bytes:
             array = array.cast(pa.string())
         elif is_nested(array.type):
             array = json_text(array)
+        elif pa.types.is_binary(array.type):
+            found = array.to_pylist()
+            array = pa.array([v if v is None else f"\\x{v.hex()}" for v in found], pa.string())
         columns.append(array)
     out = io.BytesIO()
     pyarrow.csv.write_csv(

@@ -1,8 +1,9 @@
 """Tables of an SQLite file, through the ``sqlite3`` of the standard library.
 
 Timestamps and dates are ISO 8601 texts in UTC, which sort in order of time and which SQLite's own
-functions read; booleans are 0 and 1; NaN is NULL, because SQLite has no NaN.  A file that is made
-here is in WAL mode: readers and the writer do not wait for one another.
+functions read; booleans are 0 and 1; NaN is NULL, because SQLite has no NaN.  A DECIMAL is text
+with all digits of its scale, because SQLite's numbers would round it; ``CAST(x AS REAL)`` orders
+it.  A file that is made here is in WAL mode: readers and the writer do not wait for one another.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.catalog import SinkDef
+from penstock.decimals import is_decimal
 from penstock.errors import ConfigError
 from penstock.expr import types
+from penstock.expr.decimal_casts import decimal_text
 from penstock.model import I64, TIMESTAMP, Field, one_array
 from penstock.nested.shapes import is_nested
 from penstock.sinks.base import SharedLock, Sink, SinkFormat, SinkRequest, options_of
@@ -42,6 +45,7 @@ _AFFINITIES = {
     "INTEGER": ("INTEGER", "NUMERIC"),
     "REAL": ("REAL", "NUMERIC"),
     "TEXT": ("TEXT", "BLOB"),
+    "BLOB": ("BLOB",),
 }
 """The affinities of columns that keep the values of a column of ours as they are."""
 
@@ -74,11 +78,11 @@ class SqliteDatabase(Database):
         types.FLOAT: "REAL",
         types.DOUBLE: "REAL",
         types.STRING: "TEXT",
+        types.BINARY: "BLOB",
         TIMESTAMP: "TEXT",
         types.DATE: "TEXT",
         types.NULL: "TEXT",
     }
-    nested: ClassVar[str] = "TEXT"
 
     def __init__(self, path: Path, table: str, fsync: bool = True) -> None:
         self._path = self.place = path
@@ -174,14 +178,17 @@ class SqliteDatabase(Database):
         return found.fetchone() is not None
 
     def create(self, columns: Sequence[Field]) -> None:
-        declared = ", ".join(f"{quoted(c.name)} {self.column_type(c.type)}" for c in columns)
+        declared = ", ".join(f"{quoted(c.name)} {self.type_of(c.type)}" for c in columns)
         self.run("CREATE TABLE {table} ({declared})", declared=declared)
 
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
         has = affinity(column.type)
         if type in (TIMESTAMP, types.DATE) and has == "NUMERIC":
             return True  # DATE and DATETIME are words for it; texts that are no numbers stay
-        return has in _AFFINITIES[self.column_type(type)]
+        return has in _AFFINITIES[self.type_of(type)]
+
+    def type_of(self, type: pa.DataType) -> str:
+        return "TEXT" if is_decimal(type) or is_nested(type) else self.types[type]
 
     def make_ready(self, columns: Sequence[str], indexed: bool) -> None:
         self._columns = tuple(columns)
@@ -291,6 +298,8 @@ def values_of(rows: pa.Table) -> list[list[Any]]:
         array = one_array(column)
         if array.type == TIMESTAMP:
             array = iso_text(array)
+        elif is_decimal(array.type):
+            array = decimal_text(array)
         elif pa.types.is_date(array.type):
             array = array.cast(pa.string())
         elif is_nested(array.type):

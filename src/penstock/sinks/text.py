@@ -1,7 +1,8 @@
 """Tables as JSON: whole columns are turned into text by Arrow, then joined row by row.
 
 Timestamps are ISO 8601 in UTC, with microseconds only where there are some; NaN and the infinities
-are the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, because JSON has no such numbers.
+are the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, because JSON has no such numbers.  A
+DECIMAL is a number with all digits of its scale, BINARY a text in base 64, as Spark writes them.
 
 All text is made in columns with 64-bit offsets: quotes and escapes may make it longer than 2 GiB.
 """
@@ -16,10 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.decimals import is_decimal
+from penstock.expr.decimal_casts import decimal_text
 from penstock.model import TIMESTAMP, one_array
 from penstock.nested.pieces import Pieces, joined_with, side_by_side
 from penstock.nested.shapes import elements, is_map, is_nested, is_struct, parts, valid_mask
 from penstock.sinks.base import Result, unique_names
+from penstock.sources.readers.conversion import as_base64
 
 _NO_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 _TEXT = pa.large_string()
@@ -90,6 +94,10 @@ def _encoded(array: pa.Array) -> pa.Array:
         text = _quoted(iso_text(array))
     elif pa.types.is_floating(type):
         text = _numbers(array)
+    elif is_decimal(type):
+        text = decimal_text(array)
+    elif pa.types.is_binary(type):
+        text = _quoted(as_base64(array))
     elif pa.types.is_integer(type) or pa.types.is_boolean(type):
         text = array.cast(pa.string())
     elif pa.types.is_date(type):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.catalog import StreamDef
+from penstock.decimals import is_decimal
 from penstock.errors import DataError, suggest
 from penstock.expr.types import type_name
 from penstock.model import INF, Schema, one_array
@@ -75,6 +77,8 @@ def _typed(values: list[Any], name: str, type: pa.DataType) -> pa.Array:
     try:
         if _has_calendar(type) and any(isinstance(value, str) for value in values):
             return _from_texts(values, name, type)
+        if is_decimal(type):
+            return _decimals(values, type)
         if pa.types.is_timestamp(type):
             inferred = pa.array(values)
             fitted = plain(inferred, type)
@@ -88,8 +92,22 @@ def _typed(values: list[Any], name: str, type: pa.DataType) -> pa.Array:
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
                 raise DataError(
                     f"the column '{name}' of row {number} must be {type_name(type)}, got {value!r}"
+                    f"{_advice(value, type)}"
                 ) from None
         raise
+
+
+def _decimals(values: list[Any], type: pa.DataType) -> pa.Array:
+    """Return Decimals, integers and texts of numbers as a DECIMAL; a float is none of them."""
+    known = Decimal | int | str
+    for value in values:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, known)):
+            raise TypeError(f"{value!r} is no exact number")
+    texts = pa.array([None if v is None else str(v) for v in values], pa.string())
+    found, bad = convert(texts, type)
+    if bad.any():
+        raise ValueError(f"{values[int(bad.argmax())]!r} does not fit")
+    return found
 
 
 def _array(values: list[Any], type: pa.DataType) -> pa.Array:
@@ -99,11 +117,22 @@ def _array(values: list[Any], type: pa.DataType) -> pa.Array:
             return pa.array([nested_value(value, type) for value in values], type)
         except DataError as error:
             raise ValueError(str(error)) from None
+    if is_decimal(type):
+        return _decimals(values, type)
+    if pa.types.is_binary(type) and any(isinstance(value, str) for value in values):
+        raise TypeError("text is not bytes")
     if pa.types.is_integer(type) and any(
         isinstance(value, float) and not value.is_integer() for value in values
     ):
         raise ValueError("fractions are no integers")
     return pa.array(values, type)
+
+
+def _advice(value: Any, type: pa.DataType) -> str:
+    """Say what to push instead, where that is not plain."""
+    if is_decimal(type) and isinstance(value, float):
+        return "; push a Decimal, an integer or text, which are exact"
+    return "; push bytes" if pa.types.is_binary(type) and isinstance(value, str) else ""
 
 
 def _has_calendar(type: pa.DataType) -> bool:

@@ -20,7 +20,7 @@ from penstock.errors import InternalError
 from penstock.expr.casts import GRAMMAR, same_in_spark, unreadable
 from penstock.expr.functions import FUNCTIONS
 from penstock.expr.nodes import Call, Case, Cast, Column, Expr, Literal, walk
-from penstock.expr.types import BIGINT, DATE, DOUBLE, FLOAT, INT, STRING
+from penstock.expr.types import BIGINT, BINARY, DATE, DOUBLE, FLOAT, INT, STRING, is_decimal
 from penstock.model import TIMESTAMP
 from penstock.spark.types import spark_type
 
@@ -30,6 +30,8 @@ Columns = Sequence[SparkColumn]
 def is_same_in_spark(expr: Expr) -> bool:
     """Whether Spark computes the very same values, so that the expression may be pushed down."""
     for part in walk(expr):
+        if is_decimal(part.type) or part.type == BINARY:
+            return False
         known = FUNCTIONS.get(part.name) if isinstance(part, Call) else None
         if isinstance(part, Call) and (known is None or known.spark is None):
             return False  # functions of the user's own are in no table

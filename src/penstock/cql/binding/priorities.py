@@ -13,7 +13,7 @@ from penstock.cql.binding.scope import PRIORITY, Priority, Scope
 from penstock.expr.arrow import evaluate
 from penstock.expr.functions import resolve_call, resolve_case, resolve_cast
 from penstock.expr.nodes import Case, Cast, Column, Expr, Literal, columns_of, shift
-from penstock.expr.types import BIGINT, BOOLEAN, INT
+from penstock.expr.types import BIGINT, BOOLEAN, INT, STRING
 from penstock.model import Schema
 
 HIGHEST = 255
@@ -30,11 +30,14 @@ def priority_of(stream: StreamDef) -> Expr:
     if stream.priority is None:
         return _NORMAL
     number = stream.priority
-    if not _is_bounded(number):
-        least, most = Literal(0, BIGINT), Literal(HIGHEST, BIGINT)
-        number = resolve_call("greatest", [resolve_cast(number, BIGINT), least])
-        number = resolve_call("least", [number, most])
-    return resolve_call("coalesce", [resolve_cast(number, INT), _NORMAL])
+    if _is_bounded(number):
+        return resolve_call("coalesce", [resolve_cast(number, INT), _NORMAL])
+    kind = BIGINT if number.type == BIGINT else INT
+    number = resolve_call("greatest", [resolve_cast(number, kind), Literal(0, kind)])
+    number = resolve_call("least", [number, Literal(HIGHEST, kind)])
+    if kind == BIGINT:  # of a number in the range TRY_CAST is no null, and unlike CAST it may move
+        number = resolve_call("try_cast", [number, Literal("INT", STRING)])
+    return resolve_call("coalesce", [number, _NORMAL])
 
 
 def item_scope(

@@ -7,6 +7,7 @@ into expressions over the output of the `Aggregate` node.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -23,6 +24,7 @@ from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import unit_microseconds
 from penstock.cql.grammar.syntax import Name, Scalar, span_of
 from penstock.expr.aggregates import is_aggregate, resolve_aggregate
+from penstock.expr.decimal_types import Written, decimal_literal
 from penstock.expr.frames import ORDINALS, PICKS
 from penstock.expr.functions import (
     coerce,
@@ -37,6 +39,7 @@ from penstock.expr.nodes import AggregateCall, Call, Column, Expr, Literal, colu
 from penstock.expr.own import FunctionDef
 from penstock.expr.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DOUBLE,
     INT,
@@ -328,14 +331,27 @@ class ScalarBinder:
         if text.isdigit():
             value = int(text)
             if value >= 2**63:
-                self.source.fail(f"an integer must fit BIGINT, got {text}", span_of(node))
+                large = decimal_literal(text)
+                if large is None:
+                    self.source.fail(
+                        f"an integer must have at most 38 digits, got {text}", span_of(node)
+                    )
+                return large
             return Literal(value, INT if value < 2**31 else BIGINT)
         try:
-            return Literal(float(text), DOUBLE)
+            return Literal(Written(text) if _is_plain(text) else float(text), DOUBLE)
         except ValueError:
             self.source.fail(
                 f"a number must be written such as 12 or 1.5, got {text}", span_of(node)
             )
+
+    def _bytes(self, node: Scalar) -> Expr:
+        digits = str(node.this)
+        if not re.fullmatch("[0-9A-Fa-f]*", digits):
+            self.source.fail(
+                f"X'..' must hold hexadecimal digits, such as X'1F', got {digits}", span_of(node)
+            )
+        return Literal(bytes.fromhex("0" * (len(digits) % 2) + digits), BINARY)
 
     def _negate(self, node: Scalar) -> Expr:
         inner = node.this
@@ -580,6 +596,11 @@ class ScalarBinder:
         return [args[0], self.aggregates.time], where
 
 
+def _is_plain(number: str) -> bool:
+    """Whether a number is written without an exponent, so that it may count as a DECIMAL."""
+    return bool(re.fullmatch(r"[0-9]*\.?[0-9]*", number)) and number != "."
+
+
 def _lists_values(call: exp.Anonymous) -> bool:
     """Whether it is ``ANY (1, 2, 3)``: an aggregate has one argument."""
     return str(call.this).upper() in ("ANY", "SOME", "ALL") and len(call.expressions) > 1
@@ -604,6 +625,7 @@ _HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
     exp.Literal: ScalarBinder._literal,
     exp.Boolean: lambda binder, node: Literal(bool(node.this), BOOLEAN),
     exp.Null: lambda binder, node: Literal(None, NULL),
+    exp.HexString: ScalarBinder._bytes,
     exp.Neg: ScalarBinder._negate,
     exp.Not: ScalarBinder._not,
     exp.BitwiseNot: lambda binder, node: binder.call("bit_not", [binder.bind(node.this)], node),

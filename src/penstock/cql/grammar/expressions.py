@@ -444,6 +444,19 @@ class ExpressionParser(Steps):
         node.meta["literal"] = word
         return node
 
+    def _bytes_literal(self) -> Any:
+        """Read ``X'1F'``, whose two parts stand without a blank between them."""
+        following = self._next
+        if not following or following.token_type != TokenType.STRING:
+            return None
+        if following.start != self._curr.end + 1:
+            return None
+        start = self._curr.start
+        self._advance(2)
+        node = exp.HexString(this=following.text)
+        node.meta["span"] = self.since(start)
+        return node
+
     def _exists(self) -> Any:
         start = self._curr.start
         self._advance()
@@ -536,6 +549,7 @@ _SPECIAL: dict[str, Any] = {
     **CALL_FORMS,
     "INTERVAL": ExpressionParser._interval,
     "TIMESTAMP": ExpressionParser._time_literal,
+    "X": ExpressionParser._bytes_literal,
     "DATE": ExpressionParser._time_literal,
     "EXISTS": ExpressionParser._exists,
     "ALL": ExpressionParser._quantified,

@@ -81,8 +81,16 @@ DOCS = (
         "Number of different values, or of different combinations in which nothing is null.",
     ),
     ("count_if(condition)", "BIGINT", "Number of rows in which the condition holds."),
-    ("sum(x)", "BIGINT or DOUBLE", "Sum; of integers a BIGINT, of others a DOUBLE."),
-    ("avg(x), mean(x)", "DOUBLE", "Mean."),
+    (
+        "sum(x)",
+        "BIGINT, DOUBLE or DECIMAL",
+        "Sum; of integers a BIGINT, of DECIMAL(p, s) a DECIMAL(p + 10, s), of others a DOUBLE.",
+    ),
+    (
+        "avg(x), mean(x)",
+        "DOUBLE or DECIMAL",
+        "Mean; of DECIMAL(p, s) a DECIMAL(p + 4, s + 4), rounded once.",
+    ),
     ("min(x), max(x)", "type of x", "Smallest and largest value."),
     ("var_samp(x), variance(x)", "DOUBLE", "Variance of a sample; null for fewer than two values."),
     ("var_pop(x)", "DOUBLE", "Variance of a population."),

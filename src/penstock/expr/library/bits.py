@@ -22,7 +22,7 @@ from penstock.expr.signatures import (
     infix,
     takes,
 )
-from penstock.expr.types import BIGINT, BOOLEAN, INT, NULL, STRING, TINYINT, is_integer
+from penstock.expr.types import BIGINT, BINARY, BOOLEAN, INT, NULL, STRING, TINYINT, is_integer
 
 _ALL = 2**64 - 1
 
@@ -42,7 +42,7 @@ def _shiftable(expr: Expr) -> pa.DataType | None:
 
 
 def _hexable(expr: Expr) -> pa.DataType | None:
-    return STRING if expr.type == STRING else LONG.accept(expr)
+    return expr.type if expr.type in (STRING, BINARY) else LONG.accept(expr)
 
 
 def _shift(move: Callable[[Any, Any], Any]) -> Callable[..., pa.Array]:
@@ -93,6 +93,8 @@ def _bitmap_bucket(value: Any) -> pa.Array:
 
 def _hex(value: Any) -> pa.Array:
     """Written once per distinct value: Arrow has no kernel for it."""
+    if value.type == BINARY:
+        return each_distinct("hex(x)", lambda data: data.hex().upper(), STRING, value)
     if value.type == STRING:
         return each_distinct("hex(x)", lambda s: s.encode().hex().upper(), STRING, value)
     return each_distinct("hex(x)", lambda number: f"{number & _ALL:X}", STRING, value)
@@ -219,9 +221,9 @@ FUNCTIONS = (
     ),
     function(
         "hex(x)",
-        takes(Kind("an integer or STRING", _hexable), gives=STRING),
+        takes(Kind("an integer, STRING or BINARY", _hexable), gives=STRING),
         _hex,
-        "An integer, or the bytes of a text, in hexadecimal digits.",
+        "An integer, bytes, or those of a text, in hexadecimal digits.",
     ),
     function("bin(x)", takes(LONG, gives=STRING), _bin, "An integer in binary digits."),
     function(

@@ -28,6 +28,7 @@ from penstock.expr.signatures import (
     takes,
 )
 from penstock.expr.types import (
+    BINARY,
     BOOLEAN,
     NULL,
     STRING,
@@ -116,7 +117,7 @@ def _greatest(*values: Any) -> Any:
 
 
 def _orderable(type_: pa.DataType) -> bool:
-    return is_numeric(type_) or is_temporal(type_) or type_ == STRING
+    return is_numeric(type_) or is_temporal(type_) or type_ in (STRING, BINARY)
 
 
 def _try_cast_rule(args: Sequence[Expr]) -> tuple[Types, pa.DataType]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.decimals import integers, is_wide
 from penstock.expr.library.arrays import each_distinct, null_mask, numpy_of, spread
-from penstock.expr.signatures import ANY, COUNT, TEXT, Function, called, function, takes
+from penstock.expr.signatures import ANY, BYTES, COUNT, TEXT, Function, called, function, takes
 from penstock.expr.text_sizes import bytes_of
-from penstock.expr.types import BIGINT, DATE, INT, STRING, is_floating
+from penstock.expr.types import BIGINT, BINARY, DATE, INT, STRING, is_decimal, is_floating
 from penstock.model import TIMESTAMP
 
 U32: Any = npt.NDArray[np.uint32]
@@ -179,6 +181,8 @@ def _words(data: Any, starts: Any, width: int) -> Any:
 
 def _as_words(column: pa.Array) -> Any:
     """Return numbers, truths and times as words of 4 or 8 bytes; both zeros are one."""
+    if is_decimal(column.type):
+        return integers(column).view(np.uint64)
     if column.type in (DATE, TIMESTAMP):
         column = column.cast(INT if column.type == DATE else BIGINT)
     values = (
@@ -192,6 +196,14 @@ def _as_words(column: pa.Array) -> Any:
     return values.view(f"u{values.dtype.itemsize}")
 
 
+def _unscaled_bytes(column: pa.Array) -> pa.Array:
+    """Return wide DECIMALs as Java writes their units: with as few bytes as hold them."""
+    units = [int(unit) for unit in integers(column)]
+    sizes = [((u if u >= 0 else ~u).bit_length() // 8) + 1 for u in units]
+    pairs = zip(units, sizes, strict=True)
+    return pa.array([unit.to_bytes(size, "big", signed=True) for unit, size in pairs], BINARY)
+
+
 def _hash(number: Callable[..., Any], text: Callable[..., Any], gives: pa.DataType) -> Any:
     kind = np.uint32 if gives == INT else np.uint64
 
@@ -203,8 +215,10 @@ def _hash(number: Callable[..., Any], text: Callable[..., Any], gives: pa.DataTy
                 continue
             present = ~null_mask(column)
             with np.errstate(over="ignore"):
-                if column.type == STRING:
+                if column.type in (STRING, BINARY):
                     found = text(state.copy(), column)
+                elif is_wide(column.type):
+                    found = text(state.copy(), _unscaled_bytes(column))
                 else:
                     found = number(state, _as_words(column))
             state = np.where(present, found, state)
@@ -217,28 +231,55 @@ def _digest(usage: str, change: Callable[[bytes], Any], doc: str, *aliases: str)
     """A function of the bytes of a text, computed once per distinct text."""
 
     def apply(text: Any) -> pa.Array:
-        return each_distinct(usage, lambda s: change(s.encode()), STRING, text)
+        return each_distinct(usage, lambda s: change(data_of(s)), STRING, text)
 
-    return function(usage, takes(TEXT, gives=STRING), apply, doc, *aliases)
+    return function(usage, takes(BYTES, gives=STRING), apply, doc, *aliases)
 
 
 def _hexadecimal(name: str) -> Callable[[bytes], str]:
     return lambda data: hashlib.new(name, data, usedforsecurity=False).hexdigest()
 
 
-def _sha2(text: str, bits: int) -> str | None:
+def data_of(value: str | bytes) -> bytes:
+    """Return the bytes of a text, or bytes as they are."""
+    return value.encode() if isinstance(value, str) else value
+
+
+def _sha2(text: str | bytes, bits: int) -> str | None:
     name = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}.get(bits)
-    return None if name is None else hashlib.new(name, text.encode()).hexdigest()
+    return None if name is None else hashlib.new(name, data_of(text)).hexdigest()
 
 
 def _base64(text: Any) -> pa.Array:
     """Lines of 76 characters, as MIME has them."""
 
-    def encoded(s: str) -> str:
-        plain = base64.b64encode(s.encode()).decode()
+    def encoded(s: str | bytes) -> str:
+        plain = base64.b64encode(data_of(s)).decode()
         return "\r\n".join(plain[i : i + 76] for i in range(0, len(plain), 76))
 
     return each_distinct("base64(s)", encoded, STRING, text)
+
+
+def _from_base64(text: str) -> bytes:
+    """As in Spark, blanks and ends of lines do not count."""
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except ValueError:
+        raise pa.ArrowInvalid(f"'{text}' is no base 64") from None
+
+
+def _from_hexadecimal(text: str) -> bytes | None:
+    if not re.fullmatch("[0-9A-Fa-f]*", text):
+        return None
+    return bytes.fromhex("0" * (len(text) % 2) + text)
+
+
+def _encode(text: pa.Array, charset: str | None) -> pa.Array:
+    if charset is None:
+        return pa.nulls(len(text), BINARY)
+    if charset.upper() not in ("UTF-8", "UTF8"):
+        raise pa.ArrowInvalid(f"the character set must be 'UTF-8', got '{charset}'")
+    return text.cast(BINARY)
 
 
 FUNCTIONS = (
@@ -258,32 +299,56 @@ FUNCTIONS = (
     _digest("sha1(s)", _hexadecimal("sha1"), "SHA-1 of a text, 40 hexadecimal digits.", "sha"),
     function(
         "sha2(s, bits)",
-        takes(TEXT, COUNT, gives=STRING),
+        takes(BYTES, COUNT, gives=STRING),
         lambda *values: each_distinct("sha2(s, bits)", _sha2, STRING, *values),
         "SHA-2 of a text with 224, 256 (or 0), 384 or 512 bits; null for other numbers.",
         spark=called("sha2"),
     ),
     function(
         "crc32(s)",
-        takes(TEXT, gives=BIGINT),
-        lambda s: each_distinct("crc32(s)", lambda t: zlib.crc32(t.encode()), BIGINT, s),
+        takes(BYTES, gives=BIGINT),
+        lambda s: each_distinct("crc32(s)", lambda t: zlib.crc32(data_of(t)), BIGINT, s),
         "Cyclic redundancy check of a text.",
     ),
     function(
         "base64(s)",
-        takes(TEXT, gives=STRING),
+        takes(BYTES, gives=STRING),
         _base64,
-        "The bytes of a text in base 64, in lines of 76 characters.",
+        "Bytes, or those of a text, in base 64, in lines of 76 characters.",
         spark=None,
         total=False,
     ),
     function(
+        "unbase64(s)",
+        takes(TEXT, gives=BINARY),
+        lambda s: each_distinct("unbase64(s)", _from_base64, BINARY, s),
+        "The bytes that a text in base 64 stands for.",
+        spark=None,
+        total=False,
+        advice="use CASE to leave out texts that are no base 64",
+    ),
+    function(
+        "unhex(s)",
+        takes(TEXT, gives=BINARY),
+        lambda s: each_distinct("unhex(s)", _from_hexadecimal, BINARY, s),
+        "The bytes that hexadecimal digits stand for; null where there are others.",
+        spark=None,
+    ),
+    function(
+        "encode(s, charset)",
+        takes(TEXT, TEXT, gives=BINARY),
+        _encode,
+        "The bytes of a text; the character set is the constant 'UTF-8'.",
+        spark=None,
+        constants=(1,),
+    ),
+    function(
         "to_base32(s)",
-        takes(TEXT, gives=STRING),
+        takes(BYTES, gives=STRING),
         lambda s: each_distinct(
-            "to_base32(s)", lambda t: base64.b32encode(t.encode()).decode(), STRING, s
+            "to_base32(s)", lambda t: base64.b32encode(data_of(t)).decode(), STRING, s
         ),
-        "The bytes of a text in base 32.",
+        "Bytes, or those of a text, in base 32.",
         spark=called("to_base32"),
         total=False,
     ),

@@ -23,8 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.expr import decimal_types
 from penstock.expr.casts import map_distinct
+from penstock.expr.library import decimal_arithmetic
 from penstock.expr.library.arrays import null_mask, numpy_of, spread
+from penstock.expr.library.decimal_arithmetic import on_decimals, or_decimals, or_rounded
 from penstock.expr.nodes import Expr
 from penstock.expr.signatures import (
     COUNT,
@@ -33,13 +36,14 @@ from penstock.expr.signatures import (
     REAL,
     Function,
     Kind,
+    Rule,
     Types,
     alike,
     function,
     infix,
     takes,
 )
-from penstock.expr.types import BIGINT, DOUBLE, is_integer, is_numeric, is_temporal
+from penstock.expr.types import BIGINT, DOUBLE, is_decimal, is_integer, is_numeric, is_temporal
 
 _EXACT = 10.0**14
 
@@ -99,6 +103,8 @@ def _to_whole(function: Any) -> Any:
     """Round to BIGINT; NaN and what is too large do not fit."""
 
     def apply(value: Any) -> Any:
+        if is_decimal(value.type):
+            return decimal_arithmetic.to_whole(value, function is pc.ceil)
         if value.type == BIGINT:
             return value
         whole = function(value)
@@ -122,6 +128,8 @@ def _spark_to_whole(name: str) -> Any:
 
 def rounded(value: Any, digits: int | None = 0, even: bool = False) -> Any:
     """Round at a decimal digit; a half goes away from zero, or to the even neighbour."""
+    if is_decimal(value.type):
+        return decimal_arithmetic.rounded(value, digits, even)
     if digits is None:
         return pa.nulls(len(value), value.type)
     if is_integer(value.type):
@@ -239,11 +247,34 @@ def _long_or_real(expr: Expr) -> pa.DataType | None:
 
 
 _ROUNDABLE = Kind("a number", _integer_or_real)
-_TO_WHOLE = takes(Kind("a number", _long_or_real), gives=BIGINT)
+_TO_WHOLE = takes(
+    Kind("a number", lambda e: e.type if is_decimal(e.type) else _long_or_real(e)),
+    gives=lambda types: decimal_types.whole_of(types[0]) if is_decimal(types[0]) else BIGINT,
+)
+
+
+def _of_two(
+    name: str, usage: str, rule: Rule, kernels: tuple[Any, Any], doc: str, **more: Any
+) -> Function:
+    """An operator of two numbers, which computes DECIMALs as such."""
+    operate, result = _DECIMALS[name]
+    plain, spark = kernels
+    kernel = on_decimals(plain, operate, result, divides=name in ("divide", "div", "mod"))
+    return infix(name, usage, or_decimals(rule, result), (kernel, spark), doc, **more)
+
+
+_DECIMALS: dict[str, tuple[Any, Any]] = {
+    "add": (decimal_arithmetic.add, decimal_types.sum_of),
+    "subtract": (decimal_arithmetic.subtract, decimal_types.sum_of),
+    "multiply": (decimal_arithmetic.multiply, decimal_types.product_of),
+    "divide": (decimal_arithmetic.divide, decimal_types.quotient_of),
+    "div": (decimal_arithmetic.whole_quotient, decimal_types.whole_quotient_of),
+    "mod": (decimal_arithmetic.remainder, decimal_types.remainder_of),
+}
 
 FUNCTIONS = (
-    infix("add", "a + b", _NUMBERS, (pc.add_checked, operator.add), "Sum.", **_OVERFLOW),
-    infix(
+    _of_two("add", "a + b", _NUMBERS, (pc.add_checked, operator.add), "Sum.", **_OVERFLOW),
+    _of_two(
         "subtract",
         "a - b",
         _NUMBERS,
@@ -251,27 +282,27 @@ FUNCTIONS = (
         "Difference.",
         **_OVERFLOW,
     ),
-    infix(
+    _of_two(
         "multiply", "a * b", _NUMBERS, (pc.multiply_checked, operator.mul), "Product.", **_OVERFLOW
     ),
-    infix(
+    _of_two(
         "divide",
         "a / b",
         _REALS,
         (pc.divide_checked, operator.truediv),
-        "Quotient as DOUBLE; division by zero is an error.",
+        "Quotient as DOUBLE, of DECIMALs as DECIMAL; division by zero is an error.",
         **_BY_ZERO,
     ),
     function(
         "a DIV b",
-        takes(LONG, LONG, gives=BIGINT),
-        pc.divide_checked,
-        "Whole quotient of integers, cut towards zero; division by zero is an error.",
+        or_decimals(takes(LONG, LONG, gives=BIGINT), decimal_types.whole_quotient_of),
+        on_decimals(pc.divide_checked, *_DECIMALS["div"], divides=True),
+        "Whole quotient, cut towards zero; division by zero is an error.",
         name="div",
         spark=lambda f, a, b: f.call_function("div", a, b),
         **_BY_ZERO,
     ),
-    infix(
+    _of_two(
         "mod",
         "a % b",
         _NUMBERS,
@@ -299,7 +330,7 @@ FUNCTIONS = (
     ),
     function(
         "round(x [, digits])",
-        takes(_ROUNDABLE, COUNT, gives=_first, optional=1),
+        or_rounded(takes(_ROUNDABLE, COUNT, gives=_first, optional=1)),
         rounded,
         "Rounded half away from zero, as the number is written; digits may be negative.",
         spark=None,
@@ -310,7 +341,7 @@ FUNCTIONS = (
         "floor(x)",
         _TO_WHOLE,
         _to_whole(pc.floor),
-        "Largest integer at or below, as BIGINT; it must fit.",
+        "Largest integer at or below, as BIGINT, of a DECIMAL as DECIMAL; it must fit.",
         spark=_spark_to_whole("floor"),
         total=False,
     ),
@@ -318,7 +349,7 @@ FUNCTIONS = (
         "ceil(x)",
         _TO_WHOLE,
         _to_whole(pc.ceil),
-        "Smallest integer at or above, as BIGINT; it must fit.",
+        "Smallest integer at or above, as BIGINT, of a DECIMAL as DECIMAL; it must fit.",
         "ceiling",
         spark=_spark_to_whole("ceil"),
         total=False,

@@ -13,7 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.expr import decimal_types
+from penstock.expr.library import decimal_arithmetic
 from penstock.expr.library.arrays import made_null, null_mask, numbers, numpy_of, spread
+from penstock.expr.library.decimal_arithmetic import on_decimals, or_decimals, or_rounded
 from penstock.expr.library.math import rounded
 from penstock.expr.nodes import Expr
 from penstock.expr.signatures import (
@@ -178,40 +181,72 @@ def _roundable(expr: Expr) -> pa.DataType | None:
     return expr.type if is_integer(expr.type) else REAL.accept(expr)
 
 
+def _tried(
+    usage: str, rule: Any, plain: Any, decimals: tuple[Any, Any], doc: str, **more: Any
+) -> Function:
+    """Arithmetic that gives null where its result does not fit."""
+    operate, result = decimals
+    divides = operate in (decimal_arithmetic.divide, decimal_arithmetic.remainder)
+    kernel = on_decimals(plain, operate, result, divides, tried=True)
+    return function(usage, or_decimals(rule, result), kernel, doc, **more)
+
+
 _NUMBERS = alike("two numbers", is_numeric)
+_SUM, _DIFFERENCE, _PRODUCT, _QUOTIENT, _REST, _POSITIVE = (
+    (decimal_arithmetic.add, decimal_types.sum_of),
+    (decimal_arithmetic.subtract, decimal_types.sum_of),
+    (decimal_arithmetic.multiply, decimal_types.product_of),
+    (decimal_arithmetic.divide, decimal_types.quotient_of),
+    (decimal_arithmetic.remainder, decimal_types.remainder_of),
+    (decimal_arithmetic.positive_remainder, decimal_types.remainder_of),
+)
 _REALS = takes(REAL, REAL, gives=DOUBLE)
 
 FUNCTIONS = (
     function(
         "pmod(a, b)",
-        _NUMBERS,
-        _pmod,
+        or_decimals(_NUMBERS, decimal_types.remainder_of),
+        on_decimals(_pmod, *_POSITIVE, divides=True),
         "Remainder that is not negative if b is positive; division by zero is an error.",
         spark=_spark_pmod,
         total=False,
         advice="use NULLIF(b, 0) or CASE to leave out divisors of zero",
     ),
-    function("try_add(a, b)", _NUMBERS, _try_add, "Sum; null where it does not fit."),
-    function(
-        "try_subtract(a, b)", _NUMBERS, _try_subtract, "Difference; null where it does not fit."
+    _tried("try_add(a, b)", _NUMBERS, _try_add, _SUM, "Sum; null where it does not fit."),
+    _tried(
+        "try_subtract(a, b)",
+        _NUMBERS,
+        _try_subtract,
+        _DIFFERENCE,
+        "Difference; null where it does not fit.",
     ),
-    function("try_multiply(a, b)", _NUMBERS, _try_multiply, "Product; null where it does not fit."),
-    function(
+    _tried(
+        "try_multiply(a, b)",
+        _NUMBERS,
+        _try_multiply,
+        _PRODUCT,
+        "Product; null where it does not fit.",
+    ),
+    _tried(
         "try_divide(a, b)",
         _REALS,
         _by_nonzero(np.divide),
-        "Quotient as DOUBLE; null where the divisor is zero.",
+        _QUOTIENT,
+        "Quotient as DOUBLE, of DECIMALs as DECIMAL; null where the divisor is zero.",
     ),
-    function(
+    _tried(
         "try_mod(a, b)",
         _NUMBERS,
         _by_nonzero(_remainder),
+        _REST,
         "Remainder; null where the divisor is zero.",
         spark=called("try_mod"),
     ),
     function(
         "bround(x [, digits])",
-        takes(Kind("a number", _roundable), COUNT, gives=lambda types: types[0], optional=1),
+        or_rounded(
+            takes(Kind("a number", _roundable), COUNT, gives=lambda types: types[0], optional=1)
+        ),
         _bround,
         "Rounded half to even, as the number is written; digits may be negative.",
         spark=None,

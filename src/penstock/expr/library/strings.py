@@ -13,7 +13,7 @@ other columns are mapped once per distinct text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,18 @@ import pyarrow.compute as pc
 
 from penstock.errors import DataError
 from penstock.expr.casts import map_distinct
-from penstock.expr.signatures import COUNT, PRINTABLE, TEXT, called, function, takes
+from penstock.expr.nodes import Expr
+from penstock.expr.signatures import (
+    BYTES,
+    COUNT,
+    PRINTABLE,
+    TEXT,
+    Rule,
+    Types,
+    called,
+    function,
+    takes,
+)
 from penstock.expr.text_sizes import (
     LONGEST_TEXT,
     at_most,
@@ -31,7 +42,7 @@ from penstock.expr.text_sizes import (
     check_total,
     repeated,
 )
-from penstock.expr.types import BOOLEAN, INT, STRING
+from penstock.expr.types import BINARY, BOOLEAN, INT, NULL, STRING
 
 
 def grouped(kernel: Callable[..., pa.Array], gives: pa.DataType) -> Callable[..., pa.Array]:
@@ -140,7 +151,20 @@ def _check_joined(usage: str, *values: Any) -> None:
 def concat(*values: Any) -> Any:
     """Put texts together; null where one of them is."""
     _check_joined("concat(a, b, ..)", *values)
-    return pc.binary_join_element_wise(*values, "", null_handling="emit_null")
+    between = pa.scalar(b"", BINARY) if values[0].type == BINARY else ""
+    return pc.binary_join_element_wise(*values, between, null_handling="emit_null")
+
+
+def _bytes_or(rule: Rule) -> Rule:
+    """Return a rule that takes BINARY alone as it is."""
+
+    def either(args: Sequence[Expr]) -> tuple[Types, pa.DataType]:
+        kinds = {arg.type for arg in args}
+        if BINARY in kinds and kinds <= {BINARY, NULL}:
+            return (BINARY,) * len(args), BINARY
+        return rule(args)
+
+    return either
 
 
 def _concat_ws(separator: Any, *values: Any) -> Any:
@@ -276,9 +300,10 @@ _PADDING = takes(TEXT, COUNT, TEXT, gives=STRING, optional=1)
 FUNCTIONS = (
     function(
         "concat(a, b, ..), a || b",
-        takes(PRINTABLE, gives=STRING, more=PRINTABLE),
+        _bytes_or(takes(PRINTABLE, gives=STRING, more=PRINTABLE)),
         concat,
-        "Texts one after another; null if one is null. Other types are written as text.",
+        "Texts one after another, or only BINARY; null if one is null. Other types are written as "
+        "text.",
     ),
     function(
         "concat_ws(separator, a, b, ..)",
@@ -289,9 +314,9 @@ FUNCTIONS = (
     ),
     function(
         "length(s)",
-        takes(TEXT, gives=INT),
-        pc.utf8_length,
-        "Number of characters.",
+        takes(BYTES, gives=INT),
+        lambda s: pc.binary_length(s) if s.type == BINARY else pc.utf8_length(s),
+        "Number of characters, of BINARY that of bytes.",
         "len",
         "char_length",
         "character_length",

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.expr.library.arrays import each_distinct
 from penstock.expr.nodes import Expr
 from penstock.expr.signatures import COUNT, LONG, REAL, TEXT, Kind, called, function, takes
-from penstock.expr.types import STRING, is_integer
+from penstock.expr.types import STRING, is_decimal, is_integer
 
 _PLAIN = "A-Za-z0-9_\\-!.~'()*"
 _OTHER = "\\u00a1-\\u1fff\\u200b-\\u2027\\u202a-\\u202e\\u2030-\\u205e\\u2060-\\U0010ffff"
@@ -104,7 +104,7 @@ def _try_decoded(text: str) -> str | None:
 _DIGITS = Context(prec=800)
 
 
-def _with_commas(value: float, digits: int) -> str | None:
+def _with_commas(value: float | Decimal, digits: int) -> str | None:
     """Round half to even; a number that is written in the middle lies where its bits say."""
     if digits < 0:
         return None
@@ -115,7 +115,8 @@ def _with_commas(value: float, digits: int) -> str | None:
     sign = "-" if value < 0 or str(value).startswith("-") else ""
     if isinstance(value, float) and abs(value) == float("inf"):
         return f"{sign}∞"
-    written, exact = abs(Decimal(repr(value))), abs(Decimal(value))
+    exact = Decimal(value).copy_abs()
+    written = exact if isinstance(value, Decimal) else Decimal(repr(value)).copy_abs()
     unit = Decimal(1).scaleb(-digits)
     low = written.quantize(unit, ROUND_DOWN, _DIGITS)
     way = ROUND_HALF_EVEN
@@ -125,6 +126,8 @@ def _with_commas(value: float, digits: int) -> str | None:
 
 
 def _number(expr: Expr) -> pa.DataType | None:
+    if is_decimal(expr.type):
+        return expr.type
     return LONG.accept(expr) if is_integer(expr.type) else REAL.accept(expr)
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.errors import DataError
 from penstock.expr.library.arrays import each_distinct, null_mask, numpy_of, spread
 from penstock.expr.library.strings import concat, find, grouped, part
-from penstock.expr.signatures import COUNT, LONG, PRINTABLE, TEXT, called, function, takes
+from penstock.expr.signatures import BYTES, COUNT, LONG, PRINTABLE, TEXT, called, function, takes
 from penstock.expr.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
 
 _ZERO, _ONE = (pa.scalar(number, INT) for number in (0, 1))
@@ -211,13 +211,13 @@ FUNCTIONS = (
         "chr",
     ),
     function(
-        "octet_length(s)", takes(TEXT, gives=INT), pc.binary_length, "Number of bytes in UTF-8."
+        "octet_length(s)", takes(BYTES, gives=INT), pc.binary_length, "Number of bytes, in UTF-8."
     ),
     function(
         "bit_length(s)",
-        takes(TEXT, gives=INT),
+        takes(BYTES, gives=INT),
         lambda s: pc.multiply(pc.binary_length(s), pa.scalar(8, INT)),
-        "Number of bits in UTF-8.",
+        "Number of bits, in UTF-8.",
     ),
     function(
         "locate(part, s [, position]), position(part, s [, position])",

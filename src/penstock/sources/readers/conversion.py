@@ -3,17 +3,22 @@
 The fast paths of the readers let Arrow convert whole blocks.  When a block fails, its columns come
 here as text: a regular expression finds most of the bad values at once, the few that only look
 right (month 13, a number too large) are found by halving.
+
+BINARY is text in base 64.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.model import TIMESTAMP, Mask, one_array
+from penstock.decimals import is_decimal
+from penstock.expr.decimal_casts import DECIMAL_TEXT, to_decimal
+from penstock.model import TIMESTAMP, Mask, one_array, to_mask
 from penstock.nested.shapes import is_nested
 from penstock.sources.readers.json_values import read_nested
 from penstock.sources.readers.nested_columns import fit_nested
@@ -36,6 +41,9 @@ _TEXTS = {
     pa.large_binary(): pa.large_binary(),
 }
 """Kinds of text and bytes that may hold text, and the bytes as which they are checked."""
+
+_BYTES = (pa.large_binary(), pa.binary_view())
+_DECIMAL = f"^{DECIMAL_TEXT}$"
 
 TRUE = ("1", "true", "True", "TRUE", "t", "T", "yes")
 FALSE = ("0", "false", "False", "FALSE", "f", "F", "no")
@@ -64,11 +72,44 @@ def convert(text: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
             text, _NUMBER, lambda t: pc.utf8_ltrim(t, characters="+").cast(type), type
         )
         result, more = _without_overflow(text, result, more)
+    elif is_decimal(type):
+        result, more = decimals_of(text, type)
+    elif pa.types.is_binary(type):
+        result, more = _bytes_of(text)
     elif pa.types.is_date(type):
         result, more = _matched(text, _DATE, lambda t: t.cast(type), type)
     else:
         result, more = _matched(text, _TIMESTAMP, _timestamps, type)
     return result, bad | more
+
+
+def decimals_of(text: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
+    """Return text as a DECIMAL: digits behind the point that are too many are rounded."""
+    shaped = pc.match_substring_regex(text, _DECIMAL)
+    bad: Mask = np.asarray(pc.fill_null(pc.invert(shaped), False))
+    result, more = to_decimal(pc.if_else(shaped, text, pa.scalar(None, pa.string())), type)
+    return result, bad | more
+
+
+def _bytes_of(text: pa.Array) -> tuple[pa.Array, Mask]:
+    """Return the bytes that texts in base 64 stand for."""
+    found = [_decoded(value) for value in text.to_pylist()]
+    result = pa.array(found, pa.binary())
+    return result, to_mask(result.is_null()) & to_mask(text.is_valid())
+
+
+def _decoded(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+
+
+def as_base64(column: pa.Array) -> pa.Array:
+    """Return bytes as text in base 64, which `convert` reads."""
+    found = column.to_pylist()
+    texts = [None if value is None else base64.b64encode(value).decode() for value in found]
+    return pa.array(texts, pa.string())
 
 
 def cast_each(
@@ -84,6 +125,10 @@ def cast_each(
     left, left_bad = cast_each(array[:middle], cast, type)
     right, right_bad = cast_each(array[middle:], cast, type)
     return pa.concat_arrays([left, right]), np.concatenate([left_bad, right_bad])
+
+
+def _cast_to(type: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    return lambda array: array.cast(type)
 
 
 def _as_strings(text: pa.Array) -> tuple[pa.Array, Mask]:
@@ -182,6 +227,15 @@ def plain(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask] | None:
         return pa.nulls(len(array), type), none_bad
     if pa.types.is_timestamp(type) and pa.types.is_timestamp(given):
         return cast_each(array, naive_utc, type)
+    if is_decimal(type) and pa.types.is_decimal(given):
+        wide = pa.decimal128(38, max(min(given.scale, 38), 0))
+        exact = (array, none_bad) if is_decimal(given) else cast_each(array, _cast_to(wide), wide)
+        found, bad = to_decimal(exact[0], type)
+        return found, bad | exact[1]
+    if is_decimal(type) and pa.types.is_integer(given):
+        return to_decimal(array.cast(pa.decimal128(20, 0)), type)
+    if pa.types.is_binary(type) and (given in _BYTES or pa.types.is_fixed_size_binary(given)):
+        return array.cast(type), none_bad
     if pa.types.is_integer(type) and pa.types.is_integer(given):
         return _narrowed(array, type)
     if pa.types.is_floating(type) and (pa.types.is_integer(given) or pa.types.is_floating(given)):

@@ -181,7 +181,7 @@ def _fast(block: Block, dialect: Dialect, zoned: bool) -> tuple[dict[int, pa.Arr
         types = {
             at: pa.timestamp("us", "UTC")
             if with_zone and dialect.schema[at].type == TIMESTAMP
-            else dialect.schema[at].type
+            else _read_as(dialect.schema[at].type)
             for at in dialect.places
         }
         try:
@@ -193,13 +193,22 @@ def _fast(block: Block, dialect: Dialect, zoned: bool) -> tuple[dict[int, pa.Arr
         arrays = {}
         for at in dialect.places:
             array = one_array(table.column(str(at)))
-            if pa.types.is_timestamp(array.type):
+            if pa.types.is_binary(dialect.schema[at].type):
+                array, bad = convert(array, dialect.schema[at].type)
+                if bad.any():
+                    return None, with_zone
+            elif pa.types.is_timestamp(array.type):
                 array = naive_utc(array)
             elif dialect.trim and pa.types.is_string(array.type):
                 array = _trimmed(array)
             arrays[at] = array
         return arrays, with_zone
     return None, zoned
+
+
+def _read_as(type: pa.DataType) -> pa.DataType:
+    """Return the type as which Arrow reads a column: BINARY is text at first."""
+    return pa.string() if pa.types.is_binary(type) else type
 
 
 def _too_lenient(block: Block, table: pa.Table) -> bool:

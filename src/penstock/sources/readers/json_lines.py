@@ -253,7 +253,7 @@ def _fast(
     doubtful: Mask = np.zeros(table.num_rows, bool)
     for at, key in keys.items():
         array = one_array(table.column(key))
-        if _is_day(declared[at]):
+        if _is_text(declared[at]):
             array, bad = _days(array, declared[at])
             doubtful |= bad
         elif pa.types.is_floating(declared[at]):
@@ -269,7 +269,7 @@ def _asked_type(type: pa.DataType) -> pa.DataType:
     """Return the type as which Arrow is asked to read a column."""
     if is_nested(type):
         return with_inner(type, _asked_type)
-    return pa.string() if _is_day(type) else type
+    return pa.string() if _is_text(type) else type
 
 
 def _inside(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
@@ -280,6 +280,8 @@ def _inside(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
             return _inside(column, kind)
         if _is_day(kind):
             return _days(column, kind)
+        if _is_text(kind):
+            return convert(column, kind)
         if pa.types.is_floating(kind):
             return column, np.asarray(pc.fill_null(pc.is_inf(column), False))
         return column, np.zeros(len(column), bool)
@@ -287,6 +289,11 @@ def _inside(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
     found = fit_nested(array, type, fit)
     assert found is not None
     return found
+
+
+def _is_text(type: pa.DataType) -> bool:
+    """Whether Arrow reads a column as text, which is converted then."""
+    return _is_day(type) or bool(pa.types.is_binary(type))
 
 
 def _is_day(type: pa.DataType) -> bool:

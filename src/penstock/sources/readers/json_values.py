@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.decimals import is_decimal
 from penstock.expr.types import type_name
 from penstock.model import Mask
 from penstock.nested.json_text import Number, Object, loads, written
@@ -45,6 +46,8 @@ def text_of(value: Any, type: pa.DataType, what: str) -> str | None:
         fits = False
     elif pa.types.is_integer(type):
         fits = isinstance(value, Number)
+    elif is_decimal(type):
+        fits = isinstance(value, str)  # numbers, and texts of numbers
     elif pa.types.is_floating(type):
         fits = isinstance(value, Number) or value in ("NaN", "Infinity", "-Infinity")
     else:
