@@ -501,6 +501,11 @@ def with_streams(node: Node, names: Mapping[str, str]) -> Node:
     return with_inputs(node, tuple(with_streams(n, names) for n in inputs(node)))
 
 
+def streams_with_priorities(node: Node) -> frozenset[str]:
+    """Return the streams with a PRIORITY that a plan reads."""
+    return frozenset(n.stream for n in walk(node) if isinstance(n, Scan) and n.prioritised)
+
+
 def with_priorities(node: Node, streams: Collection[str]) -> Node:
     """Return a plan in which just the scans of these streams are prioritised."""
     if isinstance(node, Scan):

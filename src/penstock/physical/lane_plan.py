@@ -74,7 +74,7 @@ class _MainLaneError(Exception):
 
 def has_priorities(node: Node) -> bool:
     """Whether a plan reads a stream with priorities."""
-    return any(isinstance(n, Scan) and n.prioritised for n in algebra.walk(node))
+    return bool(algebra.streams_with_priorities(node))
 
 
 def lane_of(node: Node, mode: str, first: int, by_merging: bool = False) -> Lane:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock import algebra
-from penstock.algebra import Node, Scan
+from penstock.algebra import Node
 from penstock.catalog import QueryDef, written_tables
 from penstock.errors import PenstockError, StateError
 from penstock.physical.lane_plan import has_priorities
@@ -105,11 +105,12 @@ def check_priorities(name: str, new: Node, old: Node | None) -> None:
 
 def check_same_priorities(name: str, new: Node, old: Node) -> None:
     """Refuse that a stream got a PRIORITY, or lost it, under a query that stays the same."""
-    changed = sorted(_with_priority(new) ^ _with_priority(old))
+    had = algebra.streams_with_priorities(old)
+    changed = sorted(algebra.streams_with_priorities(new) ^ had)
     if not changed or algebra.with_priorities(new, ()) != algebra.with_priorities(old, ()):
         return
     stream = changed[0]
-    if stream in _with_priority(old):
+    if stream in had:
         what, instead = "had a PRIORITY and has none now", "write PRIORITY 0: no row is important"
     else:
         what, instead = "had no PRIORITY and has one now", "leave it out"
@@ -119,11 +120,6 @@ def check_same_priorities(name: str, new: Node, old: Node) -> None:
         f"{instead}; or write DROP QUERY IF EXISTS {name} before CREATE QUERY, for one run: it "
         f"begins anew"
     )
-
-
-def _with_priority(node: Node) -> frozenset[str]:
-    """Return the streams with a PRIORITY that a plan reads."""
-    return frozenset(n.stream for n in algebra.walk(node) if isinstance(n, Scan) and n.prioritised)
 
 
 def check_streams(session: Session, query: QueryDef) -> None:
