@@ -179,7 +179,7 @@ def test_every_function_of_nested_values_has_a_sample() -> None:
 
 REFUSED = """
 a[9] | a[-1] | element_at(a, 0) | element_at(a, 7) | try_element_at(a, 0) | slice(a, 0, 1)
-slice(a, 1, -1) | sequence(1, 5, -1) | map(1, 2, 1, 3) | map(NULL, 1) | map_from_arrays(a, array(1))
+slice(a, 1, -1) | sequence(1, 5, -1) | map(1, 2, 1, 3) | map(k, 1) | map_from_arrays(a, array(1))
 """
 
 

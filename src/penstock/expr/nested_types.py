@@ -47,7 +47,7 @@ def parse_nested(text: str, parse: Callable[[str], pa.DataType]) -> pa.DataType:
         return pa.list_(inner(found[0]))
     if kind == "MAP" and len(found) == 2:
         key = inner(found[0])
-        if has_map(key):
+        if has_map(key) or key == pa.null():
             raise QueryError(f"the key of a MAP must be comparable, which a MAP is not, got {text}")
         return pa.map_(key, inner(found[1]))
     raise QueryError(f"the type {kind} must say what it holds, {_FORMS[kind]}, got {text}")

@@ -228,11 +228,15 @@ def array_of(*values: Any) -> pa.Array:
     return joined([(each, column) for column in columns], np.ones(rows, bool))
 
 
+def _can_be_key(kind: pa.DataType) -> bool:
+    return kind != NULL and not has_map(kind)
+
+
 def _map_rule(args: Sequence[Expr]) -> tuple[Types, pa.DataType]:
     keys, values = shared_type(args[::2]), shared_type(args[1::2])
     if not args or len(args) % 2:
         raise Mismatch("keys and values in pairs, map(k, v, ..)")
-    if keys is None or values is None or has_map(keys):
+    if keys is None or values is None or not _can_be_key(keys):
         raise Mismatch("keys of one type, which is no MAP, and values of one type")
     return (keys, values) * (len(args) // 2), pa.map_(keys, values)
 
@@ -323,13 +327,15 @@ def _arrays_rule(args: Sequence[Expr]) -> tuple[Types, pa.DataType]:
     if len(args) != 2 or not all(is_array(arg.type) for arg in args):
         raise Mismatch("an ARRAY of keys and an ARRAY of values")
     keys, values = (arg.type for arg in args)
-    if has_map(keys.value_type):
-        raise Mismatch("keys that are no MAP")
+    if not _can_be_key(keys.value_type):
+        raise Mismatch("keys that have a type, which is no MAP")
     return (keys, values), pa.map_(keys.value_type, values.value_type)
 
 
 def _pairs(kind: pa.DataType) -> bool:
-    return is_array(kind) and is_struct(kind.value_type) and kind.value_type.num_fields == 2
+    if not (is_array(kind) and is_struct(kind.value_type) and kind.value_type.num_fields == 2):
+        return False
+    return _can_be_key(kind.value_type.field(0).type)
 
 
 def _map_of_pairs(kind: pa.DataType) -> pa.DataType:
