@@ -593,7 +593,7 @@ STATEMENTS = [
     ("CREATE STREAM s (t INT, T INT) USING x TIMESTAMP BY t", "'T' is declared twice", "T"),
     ("CREATE STREAM s (t NUMERIC(0)) USING x TIMESTAMP BY t", "1 to 38 digits", "NUMERIC(0)"),
     ("CREATE STREAM s (t INT NOT NULL) USING x TIMESTAMP BY t", "a name and a type only", "NOT"),
-    ("CREATE STREAM s USING x", "must be followed by its columns in parentheses", "USING"),
+    ("CREATE STREAM s USING x", "must be followed by its columns in parentheses", "x"),
     ("CREATE STREAM s (t) USING x", "the name of a type must come here, got ')'", ")"),
     ("CREATE STREAM (t INT) USING x", "the name of a stream must come here, got '('", "("),
     ("CREATE STREAM a (t INT) USING x TIMESTAMP BY t", "but stream 'a' exists; DROP it first", "a"),
