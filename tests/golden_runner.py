@@ -45,6 +45,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,7 @@ def _block_end(lines: list[str], at: int) -> int:
 
 def _read_rows(golden: Golden, match: re.Match, at: int) -> int:
     kind, name, columns, slack, since, until, ends, priority = match.groups()
-    pairs = [column.split() for column in columns.split(",")]
+    pairs = [column.split() for column in re.split(r",(?![^(]*\))", columns)]
     schema = Schema(tuple(Field(column, parse_type(text)) for column, text in pairs))
     end = _block_end(golden.lines, at)
     rows = [_parse_row(line, schema.types) for line in golden.lines[at:end]]
@@ -205,6 +206,10 @@ def _parse_value(text: str, kind: pa.DataType) -> Any:
         return None
     if pa.types.is_string(kind):
         return text[1:-1].replace("''", "'")
+    if pa.types.is_decimal(kind):
+        return Decimal(text).quantize(Decimal((0, (1,), -kind.scale)), context=Context(prec=38))
+    if pa.types.is_binary(kind):
+        return bytes.fromhex(text.removeprefix("X").strip("'"))
     if pa.types.is_boolean(kind):
         return {"true": True, "false": False}[text]
     if pa.types.is_timestamp(kind):
@@ -286,6 +291,10 @@ def _show(value: Any) -> str:
             return str(value)
         text = f"{value + 0.0:.12g}"
         return text if re.search(r"[.e]", text) else text + ".0"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, bytes):
+        return f"X'{value.hex().upper()}'"
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 

@@ -276,7 +276,10 @@ def test_spark_carries_nested_values_and_a_checkpoint_keeps_them(
             session.sql(script)
             assert session.await_end(timeout=120)
             asked = session.sql("SELECT m['k'] AS k, first FROM v", one_time=True).to_pylist()
-        assert sorted(asked, key=lambda row: row["k"]) == [{"k": 4, "first": "a"}, {"k": 5, "first": "a"}]
+        assert sorted(asked, key=lambda row: row["k"]) == [
+            {"k": 4, "first": "a"},
+            {"k": 5, "first": "a"},
+        ]
     found = pyarrow.parquet.read_table(tmp_path / "out" / "q-view.parquet").to_pylist()
     assert sorted(found, key=str) == [
         {"p": {"x": 0, "w": ["a", None]}, "n": 3},

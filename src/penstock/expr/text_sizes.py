@@ -26,7 +26,8 @@ def bytes_of(text: Any, rows: int) -> I64:
     """Return the length in bytes of each text of a column, or of a scalar on ``rows`` rows."""
     if not isinstance(text, pa.Array):
         value = text.as_py() if isinstance(text, pa.Scalar) else text
-        return np.full(rows, len((value or "").encode()), np.int64)
+        size = len(value) if isinstance(value, bytes) else len((value or "").encode())
+        return np.full(rows, size, np.int64)
     sizes = pc.binary_length(text).fill_null(0)
     return np.asarray(sizes, np.int64)
 
@@ -60,6 +61,7 @@ def check_total(total: int, usage: str) -> None:
 
 def repeated(value: pa.Scalar, rows: int) -> pa.Array:
     """Return a column of equal values."""
-    if pa.types.is_string(value.type) and value.is_valid:
+    texts = pa.types.is_string(value.type) or pa.types.is_binary(value.type)
+    if texts and value.is_valid:
         check_total(at_most(value, rows), "a constant text")
     return pa.repeat(value, rows)

@@ -45,6 +45,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.decimals import integers, is_decimal, to_doubles
 from penstock.errors import InternalError
 from penstock.kernels.join_orders import (
     EQUAL,
@@ -93,11 +94,10 @@ def view_of(place: Place, port: int, coordinates: Sequence[pa.Array], rows: int)
             return View(upper, upper, keys.low)
         case Band(low, high):
             x = _numbers(coordinates[0])
-            with np.errstate(invalid="ignore"):
-                return View(_at(x), _reach(x + high if port == 0 else x - low))
+            return View(_at(x), _reach(x, high if port == 0 else -low))
         case Near(widths):
             x = _numbers(coordinates[0])
-            return View(_at(x), _reach(x + widths[0]))
+            return View(_at(x), _reach(x, widths[0]))
         case Overlap() | Boxes():
             return View(_at(_numbers(coordinates[0])), _at(_numbers(coordinates[1])))
         case Edit(distance):
@@ -131,6 +131,9 @@ def removable(reach: Any, at: float) -> Any:
 
 
 def _numbers(column: pa.Array) -> F64:
+    if is_decimal(column.type):
+        column = one_array(column)
+        return to_doubles(integers(column), column.type.scale)
     return np.asarray(to_numpy(one_array(column)).astype(np.float64))
 
 
@@ -138,8 +141,14 @@ def _at(x: F64) -> F64:
     return np.where(np.isnan(x), np.inf, x)
 
 
-def _reach(x: F64) -> F64:
-    return np.nextafter(np.nextafter(_at(x), np.inf), np.inf)
+_ROUNDINGS = 4 * np.finfo(np.float64).eps
+
+
+def _reach(x: F64, by: float) -> F64:
+    """Return ``x + by``, a little more than exact: x itself may be rounded, of a DECIMAL for one."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = x + by + _ROUNDINGS * (np.abs(x) + abs(by))
+    return np.nextafter(_at(moved), np.inf)
 
 
 @dataclass(frozen=True)

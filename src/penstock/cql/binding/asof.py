@@ -16,6 +16,7 @@ from penstock.cql.binding.scalars import ScalarBinder
 from penstock.cql.binding.scope import Scope
 from penstock.cql.binding.script import Script
 from penstock.cql.grammar.syntax import FromItem, Span, conjuncts_of, span_of
+from penstock.decimals import is_wide
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Call, Expr, columns_of, conjuncts, shift
 from penstock.expr.types import is_numeric, is_temporal, type_name
@@ -66,6 +67,12 @@ class AsofBinder:
             self.source.refuse(
                 f"ASOF JOIN compares times, dates or numbers, got {type_name(mine.type)}; cast "
                 f"both sides to one of them",
+                span,
+            )
+        if is_wide(mine.type):
+            self.source.refuse(
+                f"ASOF JOIN compares DECIMALs of at most 18 digits, got {type_name(mine.type)}; "
+                f"cast both sides, for instance to DECIMAL(18, {min(mine.type.scale, 6)})",
                 span,
             )
         kind = "left" if self.item.join == "asof left" else "inner"
