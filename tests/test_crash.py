@@ -117,6 +117,23 @@ def test_missing_and_cut_run_files_are_named_before_anything_is_read(tmp_path: P
         checkpoint.check_files(manifest)
 
 
+def test_whoever_meets_an_earlier_epoch_has_lost_the_checkpoint_too(tmp_path: Path) -> None:
+    """Somebody else took it after the file of the epoch was lost, and began to count anew."""
+    before, _ = committed(tmp_path)
+    before.unlock()
+    first = Checkpoint(str(tmp_path))
+    first.lock()
+    for name in ("lock", "epoch"):
+        (tmp_path / name).unlink()
+    with pytest.raises(StateError, match=r"was taken by another one \(epoch 0\) .* \(epoch 2\)"):
+        first.commit(Manifest(batch=2))
+    second = Checkpoint(str(tmp_path))
+    second.lock()
+    with pytest.raises(StateError, match=r"was taken by another one \(epoch 1\) .* \(epoch 2\)"):
+        first.commit(Manifest(batch=2))
+    assert first.read(2) is None
+
+
 def test_whoever_lost_the_checkpoint_cannot_commit(tmp_path: Path) -> None:
     first, _ = committed(tmp_path)
     (tmp_path / "lock").unlink()  # so the lock keeps nobody out

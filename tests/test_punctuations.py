@@ -83,6 +83,14 @@ def test_the_time_of_a_promise_is_told() -> None:
     assert rig.late("bids") == [bid(1, 12)]
 
 
+def test_the_longest_of_several_promises_counts() -> None:
+    rig = bids(more="TIME price ", lasts=" FOR 10")
+    rig.feed("bids", [("closed", 1, 20, 5), ("closed", 1, 8, 6)])
+    rig.feed("bids", [bid(1, 29), bid(1, 30)])
+    assert rig.late("bids") == [("closed", 1, 8, 6), bid(1, 29)]
+    rig.assert_oracle()
+
+
 def test_a_part_is_closed_partition_by_partition() -> None:
     rig = bids()
     rig.feed("bids", [bid(1, 1), bid(1, 2, "closed"), bid(1, 3)], partition=0)

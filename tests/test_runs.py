@@ -19,6 +19,7 @@ from penstock.runs.keyed import KeyedState
 from penstock.runs.lifetimes import Lifetimes
 from penstock.runs.manifest import Manifest
 from penstock.runs.merging import Merging
+from penstock.runs.numbered import NumberedRows
 from penstock.runs.segments import SegmentStorage, read_segment
 from penstock.runs.state import MemoryStorage, State
 from tests.examples import examples
@@ -126,6 +127,32 @@ def test_two_keys_that_share_one_lane_stay_apart():
     assert first.tolist() == [0, 1]
 
 
+def test_what_was_removed_stays_away_when_younger_pieces_are_merged():
+    """A tombstone is needed as long as an older piece has what it removes."""
+    keyed = KeyedState(State(MemoryStorage()), "m", [pa.int64()], Merging("never"))
+    keys = hash_columns([pa.array([1, 2, 3])], 3)
+    some = np.array([0, 1]), np.array([0]), np.array([2])
+    for rows, alive in zip(some, (True, False, True), strict=True):
+        values = [pa.array(rows)]
+        keyed.put(keys.take(rows), values, np.full(len(rows), alive))
+    keyed.rewrite(keyed.pieces[1:], 0)
+    assert keyed.get(keys)[0].tolist() == [False, True, True]
+    assert len(keyed) == 4
+    keyed.rewrite(keyed.pieces, 0)
+    assert keyed.get(keys)[0].tolist() == [False, True, True]
+    assert len(keyed) == 2
+
+    rows = NumberedRows(State(MemoryStorage()), "m", [], Merging("never"))
+    rows.put(np.array([1, 2]), np.array([9, 9]), [])
+    rows.remove(np.array([1]))
+    rows.put(np.array([3]), np.array([9]), [])
+    rows.rewrite(rows.pieces[1:], 0)
+    assert rows.find(np.array([1, 2, 3])).found.tolist() == [False, True, True]
+    rows.rewrite(rows.pieces, 0)
+    assert rows.find(np.array([1, 2, 3])).found.tolist() == [False, True, True]
+    assert len(rows) == 2
+
+
 def test_hashes_are_part_of_the_checkpoint_format():
     """These numbers may never change: state on disk is addressed by them."""
     columns = [
@@ -197,6 +224,23 @@ def test_the_newest_manifest_counts_and_garbage_is_swept(tmp_path):
     assert (tmp_path / "c" / "trash" / "3" / "crashed.seg").read_bytes() == b"half"
     assert checkpoint.read(0) is None
     assert checkpoint.read(2) is not None
+
+
+def test_a_manifest_needs_every_file_that_it_names_up_to_its_last_run():
+    def place(name, offset, length):
+        return {"file": name, "offset": offset, "length": length, "crc": 0}
+
+    runs = [{"place": place("state", 640, 60)}, {"place": place("state", 0, 600)}]
+    manifest = Manifest(
+        states=[{}, {"a": {"numbers": {}, "runs": {"live": runs}}}],
+        results=[{"query": "q", "rows": 1, "place": place("result", 64, 8)}],
+        rejects=[{"stream": "s", "why": "late", "rows": 1, "place": place("late", 0, 9)}],
+        progress={"s": {"closed": [{"place": place("closed", 0, 10)}]}},
+        catalog=place("catalog", 0, 11) | {"digest": ""},
+    )
+    sizes = {"state": 700, "result": 72, "late": 9, "closed": 10, "catalog": 11}
+    assert manifest.sizes() == sizes
+    assert manifest.files() == set(sizes)
 
 
 def test_a_checkpoint_serves_one_process(tmp_path):

@@ -95,6 +95,17 @@ def test_a_partition_that_ends_holds_nobody_back() -> None:
     assert (gone.heartbeat, gone.partitions, gone.final) == (50, {}, False)
 
 
+def test_partitions_that_appear_get_numbers_that_none_had() -> None:
+    progress, numbers = Progress(), []
+    for name in "abcd":
+        appeared = progress.partition(name)
+        numbers.append(appeared.number)
+        told = reported("s", {name: appeared}, ended={"b"} if name == "b" else ())
+        progress = Timeline({"s": progress}, {"s": TimeRules()}).after([told])["s"]
+    assert numbers == [0, 1, 2, 3]
+    assert set(progress.partitions) == {"a", "c", "d"}
+
+
 def test_partitions_have_arrival_numbers_of_their_own() -> None:
     rig = Rig(ONE.format("") + "CREATE QUERY q AS SELECT k FROM s [ROWS 2]")
     for partition in (1, 0):  # ties are broken by partition, then by position
@@ -302,6 +313,17 @@ def test_times_that_no_row_can_have_are_refused(time: int) -> None:
         rig.heartbeat("s", time)
     with pytest.raises(DataError):
         rig.feed("s", [(1, time)])
+
+
+@pytest.mark.parametrize("keeping", [0.5, 0.95, 0.99])
+def test_the_slack_of_a_row_is_the_one_known_before_it(keeping: float) -> None:
+    """So the row at which enough rows are known is the same, wherever they are cut."""
+    delay = np.random.default_rng(3).integers(1, 1000, 250)
+    slack, _ = Disorder().follow(delay, keeping)
+    for row in range(len(delay)):
+        _, found = Disorder().follow(delay[:row], keeping)
+        known = found.slack(keeping)
+        assert slack[row] == (-1 if known is None else known)
 
 
 def test_disorder_survives_a_manifest() -> None:

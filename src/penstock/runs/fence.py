@@ -2,8 +2,8 @@
 
 The lock keeps a second process out.  Where it cannot, because the file was deleted or the file
 system forgets locks, the *epoch* does: every process that takes the lock writes the next number
-into the file ``epoch``, and whoever finds a larger number than its own there has lost the
-checkpoint.
+into the file ``epoch``, and whoever finds another number than its own there has lost the
+checkpoint: also a smaller one, which a process writes that took it after the file was lost.
 """
 
 from __future__ import annotations
