@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,8 @@ def test_logs_and_intervals_are_added_once(place, mode):
 # Values
 
 
-EVERY_TYPE = Schema(tuple(Field(types.type_name(t).lower(), t) for t in types.TYPES))
+KINDS = (*types.TYPES, types.decimal_type(10, 2), types.decimal_type(38, 10))
+EVERY_TYPE = Schema(tuple(Field(types.type_name(t).lower(), t) for t in KINDS))
 VALUES: dict[str, list[Any]] = {
     "boolean": [True, False, None],
     "tinyint": [-128, 127, None],
@@ -150,6 +152,13 @@ VALUES: dict[str, list[Any]] = {
     "float": [0.5, -math.inf, None],
     "double": [0.1, 1e-310, None],
     "string": ['a "b", \\N \\. \r\n\t\u2028ü', "", None],
+    "binary": [b"\0\xff\\x'", b"", None],
+    "decimal(10, 2)": [Decimal("-12345678.90"), Decimal("0.01"), None],
+    "decimal(38, 10)": [
+        Decimal("1" * 28 + ".0000000001"),
+        Decimal("-1E-10"),
+        None,
+    ],
     "timestamp": [datetime(2024, 2, 29, 1, 2, 3, 4), datetime(1, 1, 1), None],
     "date": [date(9999, 12, 31), date(1, 1, 1), None],
 }
@@ -172,6 +181,9 @@ def test_every_type_comes_back(place):
         elif name == "timestamp":
             assert all(v.utcoffset().total_seconds() == 0 for v in found[name])
             expected = [v.replace(tzinfo=found[name][0].tzinfo) for v in expected]
+        elif name.startswith("decimal") and place.kind == "sqlite":
+            digits = int(name[-2])
+            expected = [f"{v:.{digits or 10}f}" for v in expected]
         elif name == "date" and place.kind == "sqlite":
             expected = ["9999-12-31", "0001-01-01"]
         assert list(found[name]) == expected, name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from collections import deque
 from decimal import Context, Decimal
 from pathlib import Path
@@ -29,6 +30,7 @@ from penstock.kernels import exact
 from penstock.kernels.keys import hash_columns
 from penstock.kernels.order import sort_indices
 from penstock.model import Field, Schema
+from penstock.session import Session
 from penstock.showing import cell_text
 from penstock.sinks.file_encodings import ENCODINGS
 from penstock.sinks.text import json_lines
@@ -37,7 +39,7 @@ from penstock.sources.readers.conversion import convert, plain
 from penstock.testing import Rig
 
 if TYPE_CHECKING:
-    pass
+    from pyspark.sql import SparkSession
 
 MONEY, WIDE, TINY = decimal_type(10, 2), decimal_type(38, 3), decimal_type(38, 38)
 SCHEMA = Schema(
@@ -418,3 +420,91 @@ def test_rows_are_inserted_exactly() -> None:
     )
     rig.end()
     rig.assert_stream("q", [(Decimal("0.10000000000000000001"), b"\x1f", 1), (Decimal(2), None, 2)])
+
+
+# A whole session
+
+FOLDER_SCRIPT = """
+CREATE SINK bad USING memory;
+CREATE STREAM f (k BINARY, x DECIMAL(12, 2), y DECIMAL(38, 10), t BIGINT)
+  USING replay OPTIONS (path '{folder}/in.csv') TIMESTAMP BY t ON ERROR DEADLETTER bad;
+CREATE STREAM j (k BINARY, x DECIMAL(12, 2), t BIGINT)
+  USING replay OPTIONS (path '{folder}/in.json') TIMESTAMP BY t ON ERROR DEADLETTER bad;
+CREATE STREAM p (k BINARY, x DECIMAL(12, 2), t BIGINT)
+  USING replay OPTIONS (path '{folder}/in.parquet') TIMESTAMP BY t;
+CREATE STREAM m (x DECIMAL(20, 4), b BINARY, t BIGINT) USING memory TIMESTAMP BY t;
+CREATE TABLE names (x DECIMAL(12, 2), name STRING)
+  USING parquet OPTIONS (path '{folder}/names.parquet');
+CREATE SINK lines USING jsonl OPTIONS (path '{folder}/lines');
+CREATE SINK commas USING csv OPTIONS (path '{folder}/commas');
+CREATE SINK files USING parquet OPTIONS (path '{folder}/files');
+CREATE SINK db USING sqlite OPTIONS (path '{folder}/a.db', table 'sums', changes 'view');
+CREATE SINK spark USING orc OPTIONS (path '{folder}/orc');
+CREATE MATERIALIZED VIEW sums AS SELECT k, SUM(x) AS total, AVG(x) AS mean FROM f [RANGE 100] GROUP BY k;
+CREATE QUERY of_json INTO lines AS ISTREAM(SELECT k, x FROM j [NOW]);
+CREATE QUERY of_csv INTO commas AS ISTREAM(SELECT k, x, y FROM f [NOW]);
+CREATE QUERY of_parquet INTO files AS ISTREAM(SELECT p.k, p.x, n.name FROM p [NOW] p JOIN names n ON p.x = n.x);
+CREATE QUERY in_spark INTO spark AS ISTREAM(SELECT k, x * 2 AS x FROM p [NOW]);
+CREATE QUERY held INTO db AS SELECT k, SUM(y) AS total FROM f [RANGE 100] GROUP BY k;
+CREATE QUERY pushed AS SELECT COUNT(*) AS n, SUM(x) AS total FROM m [ROWS 3];
+"""  # noqa: E501
+
+
+@pytest.mark.spark
+def test_a_session_reads_and_writes_them_and_goes_on_after_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text(
+        "k,x,y,t\nHw==,0.10,0.0000000001,1\nHw==,0.205,-1e3,2\n,99999999999.99,1,3\n!!,1,1,4\n"
+        "Hw==,x,1,5\n"
+    )
+    lines = ['"k": "Hw==", "x": 0.1, "t": 1', '"x": "2.50", "t": 2', '"x": 1e30, "t": 3']
+    lines += ['"x": 0.30000000000000004, "t": 4', '"x": true, "t": 5']
+    (tmp_path / "in.json").write_text("".join(f"{{{line}}}\n" for line in lines))
+    table = {
+        "k": pa.array([b"\x1f", None], BINARY),
+        "x": pa.array([Decimal("1.5"), Decimal("2.25")], decimal_type(12, 2)),
+        "t": [1, 2],
+    }
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "in.parquet")
+    named = {"x": pa.array([Decimal("1.500")], decimal_type(10, 3)), "name": ["one and a half"]}
+    pyarrow.parquet.write_table(pa.table(named), tmp_path / "names.parquet")
+    script = FOLDER_SCRIPT.replace("{folder}", str(tmp_path))
+    checkpoint = tmp_path / "checkpoint"
+
+    with Session(spark, checkpoint=checkpoint) as session:
+        session.sql(script)
+        session.start()
+        session.push("m", [(Decimal("0.1"), b"\x1f", 1), ("0.2", None, 2), (3, b"", 3)])
+        session.await_idle()
+        found = session.sql("SELECT k, total, mean FROM sums").to_arrow().to_pylist()
+    assert {tuple(map(shown, row.values())) for row in found} == {
+        (None, "99999999999.99", "99999999999.990000"),
+        (b"\x1f", "0.31", "0.155000"),
+    }
+    with Session(spark, checkpoint=checkpoint) as session:
+        session.sql(script)
+        session.start()
+        session.push("m", [(Decimal("-0.3"), None, 4)])
+        session.await_idle()
+        counted = session.query("pushed").rows().to_pylist()
+    assert str(counted[-1]["total"]) == "2.9000"
+
+    text = "".join(p.read_text() for p in sorted((tmp_path / "lines").glob("*.jsonl")))
+    written = [line.partition(', "_time"')[0] for line in text.splitlines()]
+    assert written == ['{"k": "Hw==", "x": 0.10', '{"k": null, "x": 2.50', '{"k": null, "x": 0.30']
+    commas = "".join(p.read_text() for p in sorted((tmp_path / "commas").glob("*.csv")))
+    assert '"Hw==",0.21,"-1000.0000000000"' in commas
+    files = pa.concat_tables(
+        pyarrow.parquet.read_table(p) for p in sorted((tmp_path / "files").glob("*.parquet"))
+    )
+    assert files["x"].to_pylist() == [Decimal("1.50")]
+    with sqlite3.connect(tmp_path / "a.db") as database:
+        held = set(database.execute("SELECT k, total FROM sums"))
+    assert held == {(b"\x1f", "-999.9999999999"), (None, "1.0000000000")}
+    orc = spark.read.orc(str(tmp_path / "orc")).collect()
+    assert sorted(str(row.x) for row in orc) == ["3.00", "4.50"]
+
+
+def shown(value: Any) -> Any:
+    return f"{value:f}" if isinstance(value, Decimal) else value

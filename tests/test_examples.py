@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,26 @@ def assert_answer(name: str, found: list[Any]) -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
 def test_script_binds(script: Path) -> None:
     assert bound(script).queries
+
+
+def test_vehicles_near_an_ambulance() -> None:
+    """The same in plain Python: the newest positions, after each instant."""
+    rows = rows_of(bound(ROOT / "examples/cities/6.2-area-of-interest.sql").streams["positions"])
+    rig = Rig((ROOT / "examples/cities/6.2-around-an-ambulance.sql").read_text(), batch_rows=100)
+    rig.feed("positions", rows)
+    rig.end()
+    places: dict[int, tuple[float, float]] = {}
+    before: set[int] = set()
+    coming, going = [], []
+    for time, some in groupby(rows, key=lambda row: row[3]):
+        places |= {vehicle: (x, y) for vehicle, x, y, _ in some}
+        now = {v for v in places if v != 6 and math.dist(places[v], places[6]) <= 40_000}
+        coming += [(vehicle, time) for vehicle in now - before]
+        going += [(vehicle, time) for vehicle in before - now]
+        before = now
+    assert len(going) > 3
+    rig.assert_stream("coming", coming)
+    rig.assert_stream("going", going)
 
 
 @pytest.mark.parametrize("script", CITIES, ids=lambda p: p.stem)

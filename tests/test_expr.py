@@ -931,6 +931,9 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "regexp_replace": ("aéb", "é", "x"),
     **dict.fromkeys(("parse_url", "try_parse_url"), ("http://h.com/p", "HOST")),
     "try_cast": ("12", "INT"),
+    "encode": ("é", "UTF-8"),
+    "unhex": ("1F",),
+    "unbase64": ("H/8=",),
     "add_months": (D, 3),
     "months_between": (T, D),
     "next_day": (D, "MO"),
@@ -941,6 +944,8 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "timestampdiff": ("DAY", T, D),
     **dict.fromkeys(("dayname", "monthname", "yearofweek"), (T,)),
     "date_format": (T, "yyyy"),
+    "format_string": ("%5.1f|%s", 0.5, "é"),
+    **dict.fromkeys(("from_utc_timestamp", "to_utc_timestamp"), (T, "Europe/Athens")),
     **dict.fromkeys(("parse_timestamp", "try_parse_timestamp"), ("2024", "yyyy")),
 }
 

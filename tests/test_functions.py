@@ -42,6 +42,7 @@ from penstock.expr.types import (
     TINYINT,
     TYPES,
     decimal_type,
+    is_decimal,
     type_name,
 )
 from penstock.model import TIMESTAMP, Field, Schema
@@ -143,8 +144,43 @@ READ = [
 ]
 READ += ["MMMM d, y", "yyyyMMddHHmmss", "yyyy-MM-dd'T'HH:mm:ssXXX", "HH:mm:ss.SSSSSS", "k:m", None]
 READ += ["yyyy-MM-dd HH:mm:ss xx", "K a", "yyyy-MM-dd'T'HH:mm:ssX"]
+PRINTED = [
+    "%s",
+    "<%10s|%-6s>",
+    "%.3s%%",
+    "%S|%n%12.1S",
+    "%d",
+    "%,d %5d",
+    "%-8d|%+d",
+    "% ,(15d",
+    "%(d",
+]
+PRINTED += [
+    "%020d",
+    "%x %X",
+    "%#x|%o",
+    "%#012x",
+    "%b %B",
+    "%6b",
+    "%f",
+    "%.2f %,.1f",
+    "%(015.3f",
+    "%.0f",
+]
+PRINTED += [
+    "%#.0f|%+.1f",
+    "% 9.2f",
+    "%e",
+    "%.1e %E",
+    "%012.4e|%(+.0e",
+    "%2$s%1$s",
+    "",
+    None,
+    "日%s😀",
+]
 CONSTANTS: dict[tuple[str, int], list[Any]] = {
-    ("encode", 1): ["UTF-8", "utf8", None],
+    ("encode", 1): ["UTF-8", "utf-8", None],
+    ("format_string", 0): PRINTED,
     ("round", 1): [0, 2, 1, -1, -3, 17, -19, 400, -400, None],
     ("bround", 1): [0, 2, 1, -1, -3, 17, -19, 400, -400, None],
     **{("mask", i): [None, "é", "*"] for i in (1, 2, 3, 4)},
@@ -226,7 +262,36 @@ ADDRESSES += ["http://h/a[b", "http://h/a?b[c", "ht tp://h", ":x", "http://日�
 ADDRESSES += ["http://h/?q=&r", "http://h/?aq=1&q=2&q=3#", "http://", "http://h.com/%41?a%20b"]
 ESCAPED = ["%E6%97%A5+x", "a%2Fb", "%", "%4", "%zz", "%C3%A9%C3", "100%25", "+%2B+", "%F0%9F%98%80"]
 
+CHANGES = [1_711_846_799, 1_711_846_800, 1_711_850_400, 1_729_990_800, 1_730_001_600, 1_730_613_600]
+CHANGES += [
+    2_540_595_600,
+    7_258_118_400,
+    13_569_465_600,
+    253_402_300_800,
+    -2_422_054_408,
+    946_684_799,
+]
+CHANGES = [second * 1_000_000 + micros for second in CHANGES for micros in (-1, 0, 1_800_000_000)]
+"""Times about which clocks are changed somewhere, also long after the last one of the tables."""
+
+ZONES = ["Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "UTC", "Z"]
+ZONES += ["America/St_Johns", "Pacific/Apia", "Europe/Dublin", "America/Sao_Paulo", "Etc/GMT+5"]
+ZONES += [
+    "+02:00",
+    "-0330",
+    "+5",
+    "UTC+2",
+    "GMT-11:30",
+    "+18:00",
+    "+18:01",
+    "+5:60",
+    "Europe/Athen",
+]
+"""Zones, and some that are none: one by its offset, a word, a region that there is not."""
+
 LIKELY: dict[str, list[Any]] = {
+    **{f"{way}_utc_timestamp 1": ZONES * 4 for way in ("from", "to")},
+    **{f"{way}_utc_timestamp 0": CHANGES for way in ("from", "to")},
     **{f"{name} 0": ADDRESSES for name in ("parse_url", "try_parse_url")},
     **{f"{name} 1": [*PARTS, *PARTS, *PARTS, *PARTS] for name in ("parse_url", "try_parse_url")},
     **{f"{name} 2": ["q", "r", "x", "query"] * 12 for name in ("parse_url", "try_parse_url")},
@@ -711,6 +776,8 @@ def asked_of_spark() -> list[Sample]:
         expr = sample.expr
         if isinstance(expr, Cast) and same_in_spark(expr.arg.type, expr.type):
             found.append(sample)
+        elif isinstance(expr, Cast) and set(DECIMALS) & {expr.arg.type, expr.type}:
+            found.append(replace(sample, rows=tuple(r for r in sample.rows if as_in_spark(r[0]))))
         if isinstance(expr, Call):
             same_text = expr.name != "try_cast" or same_in_spark(expr.args[0].type, expr.type)
             if is_read_otherwise(expr) or not same_text:
@@ -721,6 +788,33 @@ def asked_of_spark() -> list[Sample]:
                 sample = replace(sample, rows=tuple(filter(BEYOND[expr.name], sample.rows)))
             found.append(sample)
     return found
+
+
+def exact_in_spark(sample: Sample) -> Sample:
+    """Leave out the rows for which Spark rounds large DECIMALs on the way, overflows or gives up.
+
+    Its remainders give up where quotients have many digits, and DIV wraps around; 38 nines are
+    rounded to 1 where they are negated or cut.
+    """
+    if not set(DECIMALS) & set(sample.types) or sample.types == (DECIMALS[0],) * 2:
+        return sample
+    name = sample.expr.name if isinstance(sample.expr, Call) else ""
+    if name in ("div", "mod", "pmod", "try_mod"):
+        return replace(sample, rows=sample.rows[:1])  # which has a null
+    if name in ("negate", "abs", "try_cast", ""):
+        rows = tuple(row for row in sample.rows if "9" * 9 not in str(row[0]))
+        return replace(sample, rows=rows)
+    return sample
+
+
+def has_digits(sample: Sample) -> bool:
+    """Whether a sample has to do with DECIMAL or BINARY."""
+    return bool({*DECIMALS, BINARY} & {*sample.types, sample.expr.type})
+
+
+def as_in_spark(value: Any) -> bool:
+    """Whether Spark converts a value to DECIMAL as we do: it makes null of what is no number."""
+    return value != "٣" and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def is_read_otherwise(call: Call) -> bool:
@@ -736,6 +830,14 @@ def is_read_otherwise(call: Call) -> bool:
 EMPTY = {"", "b*", "(?:a$)+", "(^|o)*$", "(?:(a)b)?", "(?s)^.*$"}
 """Expressions with empty matches, which RE2, unlike Java, does not count behind another one."""
 
+
+def written_alike(value: Any) -> bool:
+    """Whether Java before 19 writes a number with the fewest digits, as later ones do."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return True
+    return value == 0 or 1e-3 <= abs(value) < 1e7
+
+
 BEYOND: dict[str, Any] = {
     "lpad": lambda row: (row[1] or 0) < 1000,  # Spark would make texts of gigabytes
     "rpad": lambda row: (row[1] or 0) < 1000,
@@ -743,6 +845,7 @@ BEYOND: dict[str, Any] = {
     "months_between": lambda row: -(2**63) not in row,  # Spark fails on the first day of all
     "format_number": lambda row: not 1e15 < abs(row[0] or 0) < math.inf and abs(row[1] or 0) < 400,
     "try_parse_timestamp": lambda row: row[0] != "+294248-01-01",  # Spark fails beyond TIMESTAMP
+    "format_string": lambda row: all(map(written_alike, row)),
     "next_day": lambda row: abs(row[0] or 0) < 2**30,  # Spark leaves the range of DATE silently
     "trunc": lambda row: abs(row[0] or 0) < 2**30,
     "make_timestamp": lambda row: 0 <= (row[5] or 0) < 1e6,  # Spark's seconds are a DECIMAL(16, 6)
@@ -825,6 +928,11 @@ def spark_column(sample: Sample, columns: list[Any]) -> Any:
     from pyspark.sql import functions as f
 
     expr = sample.expr
+    if isinstance(expr, Cast) and not same_in_spark(expr.arg.type, expr.type):
+        return columns[0].cast(spark_type(expr.type))
+    own = isinstance(expr, Call) and expr.name in ("floor", "ceil", "pmod")
+    if isinstance(expr, Call) and own and set(DECIMALS) & set(sample.types):
+        return called(expr.name)(f, *columns)  # DECIMALs are never pushed down to Spark
     if isinstance(expr, Call) and FUNCTIONS[expr.name].spark is None:
         args = [to_column(arg, columns) for arg in expr.args]
         if expr.name == "try_cast":
@@ -872,6 +980,9 @@ def spark_answers(spark: SparkSession, samples: list[Sample]) -> list[list[Any]]
     answers = []
     for number, sample in enumerate(samples):
         tried = result[f"e{number}"].combine_chunks()
+        given = tried.type.field(0).type
+        if is_decimal(given) or is_decimal(sample.expr.type):
+            assert given == sample.expr.type, f"{sample} is {given} in Spark"
         values = plain(tried.field(0).cast(sample.expr.type))
         refused = tried.is_null().to_pylist()
         found = [REFUSED if no else v for no, v in zip(refused, values, strict=True)]
@@ -880,9 +991,14 @@ def spark_answers(spark: SparkSession, samples: list[Sample]) -> list[list[Any]]
 
 
 @pytest.mark.spark
-def test_engine_and_spark_agree_on_every_function_and_conversion(spark: SparkSession) -> None:
+@pytest.mark.parametrize("kind", ["plain types", "DECIMAL and BINARY"])
+def test_engine_and_spark_agree_on_every_function_and_conversion(
+    spark: SparkSession, kind: str
+) -> None:
     """The engine is where the oracle is, as shown above; so the oracle stands for it here."""
-    samples = asked_of_spark()
+    exact = kind != "plain types"
+    samples = [exact_in_spark(s) for s in asked_of_spark() if has_digits(s) == exact]
+    samples = samples[::2] if exact else samples
     settings = {"spark.sql.codegen.wholeStage": "false"}
     settings["spark.sql.codegen.factoryMode"] = "NO_CODEGEN"  # a few rows are not worth compiling
     before = {name: spark.conf.get(name) for name in settings}

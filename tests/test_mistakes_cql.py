@@ -458,6 +458,27 @@ QUERIES = [
     ),
     ("SELECT k FROM a [WITHIN (x, k) INSIDE BOX(0, 0, 1, 1)]", "a place must be given by", "k"),
     ("SELECT k FROM a [WITHIN (x, n) INSIDE OVAL(0, 0, 1)]", "there is no area 'OVAL'", "OVAL"),
+    (
+        "SELECT k FROM a [NOW WITHIN (x, n) INSIDE CIRCLE(m.x, m.n, 1) OF a m]",
+        "write OF a [ROWS 1] for its newest row, or [PARTITION BY k ROWS 1] for that of each k",
+        "a m",
+    ),
+    (
+        "SELECT k FROM a [NOW WITHIN (x, n) INSIDE CIRCLE(m.x, m.nn, 1) OF a [ROWS 1] m]",
+        "no column 'nn'",
+        "m.nn",
+    ),
+    (
+        "SELECT k FROM a [NOW WITHIN (x, n) INSIDE POLYGON((m.x, 0), (1, 1), (2, 0)) "
+        "OF a [ROWS 1] m]",
+        "one that moves with a is asked by WITHIN (x - a.x, y - a.y)",
+        "WITHIN (x, n) INSIDE POLYGON((m.x, 0), (1, 1), (2, 0)) OF a [ROWS 1] m",
+    ),
+    (
+        "SELECT k FROM a [NOW WITHIN (x, n) INSIDE CIRCLE(m.x, m.n, -1) OF a [ROWS 1] m]",
+        "with a radius of 0 or more",
+        "WITHIN (x, n) INSIDE CIRCLE(m.x, m.n, -1) OF a [ROWS 1] m",
+    ),
     ("SELECT k FROM a [WITHIN (x, n) INSIDE CIRCLE(0, 0, -1)]", "CIRCLE must be written", None),
     ("SELECT k FROM a [WITHIN (x, n) INSIDE POLYGON((0, 0), (1, 1))]", "three corners", None),
     ("SELECT k FROM a [WITHIN (x, n) INSIDE BOX(0, n, 1, 1)]", "there is no column 'n'", None),

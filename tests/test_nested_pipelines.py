@@ -275,7 +275,8 @@ def test_spark_carries_nested_values_and_a_checkpoint_keeps_them(
         with penstock.Session(spark, checkpoint=tmp_path / "checkpoint") as session:
             session.sql(script)
             assert session.await_end(timeout=120)
-            asked = session.sql("SELECT m['k'] AS k, first FROM v", one_time=True).to_pylist()
+            asked = session.sql("SELECT m['k'] AS k, first FROM v", one_time=True)
+            asked = asked.to_arrow().to_pylist()
         assert sorted(asked, key=lambda row: row["k"]) == [
             {"k": 4, "first": "a"},
             {"k": 5, "first": "a"},

@@ -97,14 +97,20 @@ def test_intervals_are_sorted_if_they_do_not_touch(monkeypatch: pytest.MonkeyPat
 
 
 @settings(deadline=None, max_examples=examples(200))
-@given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 5), st.sampled_from([0, 1, 4]))
-def test_covers(seed: int, count: int, codes: int, rounds: int) -> None:
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 60),
+    st.integers(1, 5),
+    st.sampled_from([0, 1, 4]),
+    st.sampled_from([0.95, 1]),
+)
+def test_covers(seed: int, count: int, codes: int, rounds: int, mortal: float) -> None:
     """Every instant is covered, by what was covered or by a stretch, or it is not."""
     chance = random.Random(seed)
     until = np.array([chance.choice([0, 3, INF]) for _ in range(codes)])
     code = np.array([chance.randrange(codes) for _ in range(count)], np.int64)
     start = np.array([chance.randrange(30) for _ in range(count)], np.int64)
-    end = np.array([s + chance.randint(1, 6) if chance.random() < 0.95 else INF for s in start])
+    end = np.array([s + chance.randint(1, 6) if chance.random() < mortal else INF for s in start])
     end = end.astype(np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "_ROUNDS", rounds)

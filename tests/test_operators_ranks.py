@@ -149,6 +149,57 @@ def test_functions_over_snapshots(script: Script, order: tuple, partition: tuple
     )
 
 
+EXTENTS = [(-2, 1), (0, 2), (None, -1), (1, None), (1, 3), (-4, -2), (-(2**61), 2**61), (None, 2)]
+
+
+def within(rows: Sequence[tuple], order: tuple, extent: tuple[int | None, int | None]) -> list:
+    """Count values and rows whose key is so near; a null has its peers, and what has no bound."""
+    ((_, down, _),) = order
+    low, high = extent
+    found = []
+    for group, _ in groups_of(rows, (0,), order):
+        for at, row in enumerate(group):
+            near = []
+            for i, other in enumerate(group):
+                if row[1] is None or other[1] is None:
+                    inside = row[1] is other[1] or (low if i < at else high) is None
+                else:
+                    apart = (row[1] - other[1]) * (1 if down else -1)
+                    inside = (low is None or apart >= low) and (high is None or apart <= high)
+                near += [other] * inside
+            values = sum(other[1] is not None for other in near)
+            found.append((*row, values, len(near)))
+    return found
+
+
+NEAR = st.tuples(
+    st.sampled_from(["a", "b"]),
+    st.sampled_from([None, 1, 2, 3, 5, 9, -(2**63), 2**63 - 1]),
+    st.sampled_from([0.0, 1.5]),
+)
+
+
+@settings(deadline=None, max_examples=examples(150))
+@given(
+    scripts(NEAR),
+    st.sampled_from(EXTENTS),
+    st.booleans(),
+    st.booleans(),
+)
+def test_ranges_with_a_distance(
+    script: Script, extent: tuple[int | None, int | None], down: bool, nulls: bool
+) -> None:
+    order, shape = ((X, down, nulls),), Extent("range", *extent)
+    calls = (RankCall("count", (X,), shape, pa.int64()), RankCall("count", (), shape, pa.int64()))
+
+    check(
+        lambda: RankSpec(TYPES, (0,), order, calls).build(),
+        TYPES,
+        script,
+        lambda time: within(script.snapshot(0, time), order, extent),
+    )
+
+
 @settings(deadline=None, max_examples=examples(60))
 @given(st.integers(0, 2**32), st.sampled_from(ORDINALS), st.integers(1, 4))
 def test_only_rows_that_cannot_come_in_are_forgotten(seed: int, by: str, limit: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from unittest.mock import patch
@@ -17,10 +18,12 @@ from penstock.expr.nodes import Column
 from penstock.kernels import counts, sweep
 from penstock.kernels.counts import group_codes, key_codes, order_events
 from penstock.kernels.keys import Keys
-from penstock.model import INF, MIN_TIME
-from penstock.operators.distinct import DistinctSpec
+from penstock.model import INF, MIN_TIME, Batch, Heartbeat
+from penstock.operators.base import Context
+from penstock.operators.distinct import CutDistinctSpec, DistinctSpec
 from penstock.operators.set_operation import SetSpec
 from penstock.operators.top_k import TopKSpec
+from penstock.runs.state import MemoryStorage, State
 from tests.examples import examples
 from tests.slices import Row, Script, bag, check, crowd, run, scripts
 
@@ -40,6 +43,62 @@ def test_distinct(script: Script) -> None:
         script,
         lambda time: bag(script.snapshot(0, time)).keys(),
     )
+
+
+def known(script: Script) -> Script:
+    """The same rows, none of which has a holder."""
+    ports = [[Row(r.values, r.start, r.end) for r in some] for some in script.ports]
+    return Script(ports, seed=script.seed)
+
+
+def check_cut(script: Script) -> None:
+    """At every instant each value once, and never two rows of one value at a time."""
+    check(
+        lambda: CutDistinctSpec(TYPES).build(),
+        TYPES,
+        script,
+        lambda time: bag(script.snapshot(0, time)).keys(),
+    )
+
+
+@settings(deadline=None, max_examples=examples(100))
+@given(scripts(few))
+def test_distinct_in_rows_with_ends(script: Script) -> None:
+    check_cut(known(script))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_distinct_of_a_crowd_in_rows_with_ends(seed: int) -> None:
+    check_cut(known(crowd(lambda c: (c.choice("abc"), float(c.randrange(9))), 1, seed)))
+
+
+def test_values_that_were_always_there() -> None:
+    rows = [Row(("a", 0.0), MIN_TIME, 7), Row(("a", 0.0), 3, 9), Row(("b", 0.0), MIN_TIME, INF)]
+    for seed in range(8):
+        check_cut(Script([rows], seed=seed))
+
+
+def test_a_value_that_goes_on_is_cut_rarely_and_leaves_nothing() -> None:
+    """A value that comes again and again is one row as long as a window, not one row each."""
+    storage = MemoryStorage()
+    state = State(storage)
+    given: list[tuple[int, int]] = []
+    for beat in range(1, 100):
+        operator = CutDistinctSpec((pa.int64(),)).build()
+        operator.open(Context(state, node=1))
+        if beat < 60:
+            rows = Batch.of([pa.array([7])], [beat - 1], [beat + 9])
+            assert not list(operator.receive(0, rows))
+        for message in operator.receive(0, Heartbeat(beat)):
+            if isinstance(message, Batch):
+                assert not message.holder.any()
+                given += zip(message.start.tolist(), message.end.tolist(), strict=True)
+        operator.close()
+        state = State(storage, json.loads(json.dumps(state.describe())))
+    assert [start for start, _ in given[1:]] == [end for _, end in given[:-1]]
+    assert (given[0][0], given[-1][1]) == (0, 68)
+    assert len(given) <= 8
+    assert not any(len(run) for name in ("covers", "given.by_end") for run in state.runs(name))
 
 
 def combined(kind: str, keep: bool, left: Counter, right: Counter) -> Counter:

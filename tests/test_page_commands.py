@@ -70,6 +70,7 @@ SHOWN = {
     "run": (r"half_hour +ended", r"warm +ended +291", r"│ ATHENS +│ 9\.71667 │"),
     "run examples/own_functions": (r"mildest +ended", r"trend +ended"),
     "run examples/nexmark": (r"q5 +ended",),
+    "run examples/linear_road": (r"toll_notices +ended", r"accident_alerts +ended"),
     "run examples/cities": (r"average_of_every_city +ended +566", r"│ THESSALONIKI │ +7\.05 │"),
     "check": (r"script\.sql: 1 stream, 1 sink, 2 views, 4 queries; all can be planned",),
     "explain": (r"query half_hour\nlogical plan", r"optimized plan", r"physical plan"),
@@ -168,9 +169,20 @@ def new_folder(place: Path) -> Path:
     return place
 
 
+FEW = {
+    "examples/nexmark/generate.py": ["--events", "3000"],
+    "examples/linear_road/generate.py": ["--minutes", "2", "--last", "20", "--days", "2"],
+}
+"""What keeps the generators of events short."""
+MADE = {
+    "examples/nexmark/generate.py": {"person.csv", "auction.csv", "bid.csv"},
+    "examples/linear_road/generate.py": {"traffic.csv", "history.csv"},
+}
+
+
 def make_events(given: list[str], folder: Path) -> str:
-    """Run the generator of NEXMark's events, for few of them."""
-    making = [sys.executable, *given[1:], "--events", "3000"]
+    """Run a generator of events, for few of them."""
+    making = [sys.executable, *given[1:], *FEW[given[1]]]
     return subprocess.run(making, cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
@@ -178,8 +190,9 @@ def make_events(given: list[str], folder: Path) -> str:
 def test_a_script_makes_what_it_says(command: Command, tmp_path: Path) -> None:
     given, folder = words(command), new_folder(tmp_path)
     make_events(given, folder)
-    made = {path.name for path in (folder / "nexmark-data").iterdir()}
-    assert {"person.csv", "auction.csv", "bid.csv"} <= made
+    (data,) = folder.glob("*-data")
+    made = {path.name for path in data.iterdir()}
+    assert MADE[given[1]] <= made
     assert ("bid.parquet" in made) == ("parquet" in " ".join(given))
 
 
@@ -219,8 +232,9 @@ def test_a_command_does_as_printed(
     given = words(command)
     folder = new_folder(tmp_path) if given[1] == "run" else stopped
     assert {word for word in given if word.startswith("--")} <= options(parser_of(given[1:]))
-    if "nexmark" in given[-1]:  # its data lie where the process runs
-        make_events(["python", "examples/nexmark/generate.py"], folder)
+    generator = Path(given[-1]).with_name("generate.py").as_posix()
+    if generator in FEW:  # its data lie where the process runs
+        make_events(["python", generator], folder)
         screen = seen_by_user([PENSTOCK, *given[1:]], folder)
     else:
         screen = call(given, folder)

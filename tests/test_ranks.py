@@ -48,14 +48,19 @@ WRONG = [
         "ROWS",
     ),
     ("SELECT sum(x) OVER (ORDER BY NULL) FROM a [RANGE 5]", "NULL needs a type", "NULL"),
+    (
+        "SELECT sum(x) OVER (ORDER BY x, k RANGE 5 PRECEDING) FROM a [RANGE 5]",
+        "ordered by one column, which is a whole number, a DATE or a TIMESTAMP; use ROWS",
+        "5 PRECEDING",
+    ),
+    (
+        "SELECT sum(x) OVER (ORDER BY t RANGE 5 MINUTES FOLLOWING) FROM a [RANGE 5]",
+        "counts time in integers",
+        "5 MINUTES",
+    ),
 ]
 
 REFUSED = [
-    (
-        "SELECT sum(x) OVER (ORDER BY x RANGE 5 PRECEDING) FROM a [RANGE 5]",
-        "over a relation use ROWS",
-        "5 PRECEDING",
-    ),
     (
         "SELECT LAG(x) IGNORE NULLS OVER (ORDER BY x) FROM a [RANGE 5]",
         "filter the nulls away",

@@ -391,6 +391,54 @@ def test_a_query_is_replaced_while_it_runs_and_behind_a_crash(spark: Any, tmp_pa
 
 
 @pytest.mark.spark
+def test_a_stream_gets_another_slack_behind_a_restart(spark: Any, tmp_path: Path) -> None:
+    """Rows are judged by the new one from then on; no heartbeat that was given is taken back."""
+    columns = "s (k STRING, t BIGINT) USING memory TIMESTAMP BY t SLACK"
+    sink = f"CREATE SINK out USING jsonl OPTIONS (path '{tmp_path}/out')"
+    query = "CREATE QUERY q INTO out AS ISTREAM (SELECT k, COUNT(*) AS n FROM s [NOW] GROUP BY k)"
+    settings = {"shards": 2, "trigger": "10ms"}
+
+    def run(stream: str) -> Any:
+        made = Session(spark, checkpoint=tmp_path / "c", settings=settings)
+        return running(made, f"{stream}; {sink}; {query}")
+
+    def late(session: Session) -> int:
+        session.await_idle(60)
+        return int(session.query("q").status()["late"])
+
+    with run(f"CREATE STREAM {columns} 2") as session:
+        session.push("s", [("a", t) for t in range(0, 21, 2)])  # the heartbeat is 18
+        assert late(session) == 0
+    with (
+        pytest.raises(StateError, match="write CREATE OR REPLACE STREAM if it is to be another"),
+        run(f"CREATE STREAM {columns} 10"),
+    ):
+        pass
+    with (
+        pytest.raises(StateError, match="columns was"),
+        run("CREATE OR REPLACE STREAM s (k STRING, x INT, t BIGINT) USING memory TIMESTAMP BY t"),
+    ):
+        pass
+    with run(f"CREATE OR REPLACE STREAM {columns} 10") as session:
+        session.push("s", [("b", 17), ("b", 18), ("b", 19), ("b", 30), ("b", 21), ("b", 19)])
+        assert late(session) == 2  # 17 is below what was given, the second 19 below 30 - 10
+        assert all(row["_time"] < 20 for row in row_files(tmp_path / "out"))
+    with run(f"CREATE STREAM {columns} 10") as session:  # the checkpoint knows the new one
+        session.push("s", [("c", 40)])
+        session.push("s", [("c", 31)])
+        assert late(session) == 2
+    with run(f"CREATE OR REPLACE STREAM {columns} 0") as session:
+        session.push("s", [("d", 39), ("d", 41)])
+        assert late(session) == 3  # 39 is below the newest row so far
+        session.finish("s")
+        session.await_end(60)
+    found = sorted((r["_time"], r["k"], r["n"]) for r in row_files(tmp_path / "out"))
+    # at 19 the answer is that of 18, so nothing is new
+    kept = [(18, "b"), (21, "b"), (30, "b"), (31, "c"), (40, "c"), (41, "d")]
+    assert found == sorted([*((t, "a", 1) for t in range(0, 21, 2)), *((t, k, 1) for t, k in kept)])
+
+
+@pytest.mark.spark
 def test_a_text_over_priorities_stays(spark: Any, tmp_path: Path) -> None:
     stream = "CREATE STREAM p (x BIGINT, t BIGINT) USING memory TIMESTAMP BY t PRIORITY x"
     sinks = " ".join(

@@ -46,6 +46,7 @@ def test_state_is_kept_under_these_names():
         "aggregate/1",
         "asof join/1",
         "covered/1",
+        "distinct cut/1",
         "distinct/1",
         "filter/1",
         "group top/1",
@@ -228,7 +229,7 @@ ALSO = {
     "AsofJoin": "physical/asof",
     "Aggregate": "optimizer/group_before_bounds optimizer/narrow_scans optimizer/push_filters "
     "physical/eras physical/once",
-    "Distinct": "optimizer/distinct_partners optimizer/push_filters",
+    "Distinct": "optimizer/distinct_partners optimizer/push_filters physical/joins",
     "UnionAll": "physical/eras physical/at_once physical/lane_plan "
     "optimizer/__init__ optimizer/narrow_scans optimizer/push_filters physical/joins",
     "SetOp": "optimizer/push_filters",

@@ -85,6 +85,12 @@ to_unix_timestamp('2016-04-08 10:11:12')
 from_unixtime(n)
 from_unixtime(n, 'yyyy-MM')
 to_char(t, 'yyyyMM')
+from_utc_timestamp(t, 'Europe/Athens')
+format_string('%3d|%s|%,.2f of %2$-9s.', a, w, x)
+printf('%05d %x', a, n)
+to_utc_timestamp(d, 'America/New_York')
+convert_timezone('America/Los_Angeles', 'Asia/Tokyo', t)
+convert_timezone('Asia/Kathmandu', t)
 to_varchar(d, 'd MMM')
 decode(a, 1, 'one', 2, 'two', NULL, 'none', 'other')
 decode(a, 1, w)
@@ -235,6 +241,14 @@ MISTAKES = [
     ("regexp_count(w, 'a(')", "cannot use its constant"),
     ("regexp_count(w, w)", "must get a constant as argument 2"),
     ("trunc(d, 'hour')", "the unit of trunc must be known, got 'hour'"),
+    ("format_string('%d', x)", "'%d' must get a whole number, got DOUBLE; use CAST"),
+    ("format_string('%5.2d', a)", "%d must have no digits behind a point"),
+    ("format_string('%s %s', a)", "'%s' must have a value, got 1 of them"),
+    ("format_string('100 %', a)", "got '%' in '100 %'"),
+    ("format_string('%s', t)", "of a time, date_format(t, format)"),
+    ("format_string(w, a)", "must get a constant as argument 1"),
+    ("from_utc_timestamp(t, 'Athens')", "got 'Athens'; did you mean 'Europe/Athens'?"),
+    ("to_utc_timestamp(t, 'EST')", "the name of a region such as 'Europe/Athens'"),
     ("timestampadd(CENTURY, 1, t)", "no column 'CENTURY'"),
     ("timestampadd('century', 1, t)", "a unit of time must be known, got 'century'"),
     ("a & x", "must get two integers, got INT, DOUBLE"),

@@ -301,9 +301,13 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Distinct(SameColumns):
-    """Each value of a snapshot once."""
+    """Each value of a snapshot once.
+
+    ``cut``: into how many rows the time of a value is cut does not matter to what reads them.
+    """
 
     input: Node
+    cut: bool = False
 
 
 @dataclass(frozen=True)

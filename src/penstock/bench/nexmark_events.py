@@ -12,10 +12,6 @@ with their number, and the same numbers always give the same files.
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -29,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from penstock.bench.event_folders import appearing, held_note, refuse
 from penstock.errors import ConfigError
 
 PEOPLE, AUCTIONS, BIDS = 1, 3, 46
@@ -138,37 +135,15 @@ def prepared(
         raise ConfigError(f"events must be written as {' or '.join(FORMATS)}, got {got}")
     note = {**asdict(events), "formats": sorted(formats)}
     if place.exists():
-        _check_held(place, note)
+        held = held_note(place, _NOTE, "NEXMark's events")
+        fits = {**held, "formats": None} == {**note, "formats": None}
+        if not fits or not set(formats) <= set(held.get("formats", ())):
+            refuse(place, note, held)
         progress(1.0)
         return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    making = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-    try:
-        making.chmod(0o755)
+    with appearing(place, _NOTE, note) as making:
         _write(making, events, formats, progress)
-        (making / _NOTE).write_text(json.dumps(note, indent=1) + "\n")
-        os.rename(making, place)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
-        raise
     return place
-
-
-def _check_held(place: Path, note: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds something else than these events, in these formats at least."""
-    try:
-        held = json.loads((place / _NOTE).read_text())
-    except (OSError, ValueError):
-        raise ConfigError(
-            f"{place} must be a folder of NEXMark's events, or must not exist yet; it is something "
-            "else, so nothing was changed; give another folder"
-        ) from None
-    fits = {**held, "formats": None} == {**note, "formats": None}
-    if not fits or not set(note["formats"]) <= set(held.get("formats", ())):
-        raise ConfigError(
-            f"{place} must hold the events that are asked for, {note}, but it holds {held}; remove "
-            "it, or give another folder"
-        )
 
 
 def _write(

@@ -28,6 +28,7 @@ from penstock.bench import (
     tpmj_picture,
 )
 from penstock.bench import lifetimes as bench_lifetimes
+from penstock.bench import linear_road as bench_linear
 from penstock.bench import nexmark as bench_nexmark
 from penstock.bench import priorities as bench_priorities
 from penstock.bench import tpmj as bench_tpmj
@@ -514,6 +515,48 @@ def nexmark(
             bench_nexmark.tables(report), report.as_json(), raw, plot, nexmark_picture.draw
         )
         if any(line.penstock.seconds is None for line in report.lines):
+            raise typer.Exit(1)
+
+
+@bench.command()
+def linear(
+    expressways: Annotated[
+        str,
+        typer.Option(help="Numbers of expressways to try, rising; stops where one is too many."),
+    ] = "1,2,4,8,16",
+    seconds: Annotated[int, typer.Option(help="Seconds by the clock, of each try.", min=1)] = 120,
+    fill: Annotated[int, typer.Option(help="Seconds of traffic that come before.", min=0)] = 420,
+    limit: Annotated[float, typer.Option(help="Seconds in which all must be answered.")] = 5.0,
+    rate: Annotated[float, typer.Option(help="Reports a second of an expressway.")] = 1_700.0,
+    seed: Annotated[int, typer.Option(help="Seed of the traffic.", min=0)] = 1,
+    cores: Annotated[int, typer.Option(help="Cores of Spark.", min=1)] = 2,
+    raw: Annotated[Path | None, typer.Option(help="JSON file for the numbers.")] = None,
+    settings: SettingsGiven = None,
+) -> None:
+    """Linear Road: how many expressways are held, every report being answered in time.
+
+    What is measured is kept in --raw after every try.
+    """
+    with _errors():
+        request = bench_linear.Request(
+            bench_linear.numbers(expressways), fill, seconds, limit, rate, cores, seed,
+            settings=_settings(settings),
+        )  # fmt: skip
+
+        def keep(report: bench_linear.Report) -> None:
+            if raw is not None:
+                raw.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+
+        with Progress(console=err, transient=True) as progress:
+            task = progress.add_task("linear road", total=1.0)
+            report = bench_linear.measure(
+                request,
+                lambda text, share: progress.update(task, completed=share, description=text),
+                keep,
+            )
+        for table in bench_linear.tables(report):
+            out.print(table)
+        if not report.held:
             raise typer.Exit(1)
 
 

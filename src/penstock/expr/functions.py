@@ -30,11 +30,13 @@ from penstock.expr.library import (
     nested_values,
     numbers,
     patterns,
+    printing,
     strings,
     time_formats,
     times,
     urls,
     words,
+    zones,
 )
 from penstock.expr.library import math as mathematics
 from penstock.expr.meanings import meant
@@ -59,13 +61,18 @@ _SECTIONS: dict[str, tuple[Function, ...]] = {
     "Arithmetic and mathematics": (*mathematics.FUNCTIONS, *numbers.FUNCTIONS),
     "Bits and bases": bits.FUNCTIONS,
     "Distances": distances.FUNCTIONS,
-    "Text": (*strings.FUNCTIONS, *words.FUNCTIONS),
+    "Text": (*strings.FUNCTIONS, *words.FUNCTIONS, *printing.FUNCTIONS),
     "Regular expressions": patterns.FUNCTIONS,
     "Addresses and numbers as text": urls.FUNCTIONS,
     "Hashes and encodings": digests.FUNCTIONS,
     "Arrays, structs and maps": (*nested_values.FUNCTIONS, *array_functions.FUNCTIONS),
     "JSON": json_texts.FUNCTIONS,
-    "Times": (*times.FUNCTIONS, *months.FUNCTIONS, *time_formats.FUNCTIONS),
+    "Times": (
+        *times.FUNCTIONS,
+        *months.FUNCTIONS,
+        *time_formats.FUNCTIONS,
+        *zones.FUNCTIONS,
+    ),
 }
 
 FUNCTIONS: dict[str, Function] = {f.name: f for part in _SECTIONS.values() for f in part}

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock.errors import ConfigError, StateError, suggest
-from penstock.expr.types import parse_type, type_name
+from penstock.expr.types import is_decimal, parse_type, type_name
 from penstock.model import Schema
 
 FORMS = ("arrow", "pandas", "numpy")
@@ -260,6 +260,9 @@ def state_columns(made: Any, place: str) -> tuple[StateColumn, ...]:
         word = type_name(kind)
         if word in ("TIMESTAMP", "DATE"):
             raise ConfigError(f"the state '{name}' of {place} must be a BIGINT, got {word}")
+        if is_decimal(kind) or word == "BINARY":
+            wanted = "a BIGINT of the smallest units" if is_decimal(kind) else "a STRING"
+            raise ConfigError(f"the state '{name}' of {place} must be {wanted}, got {word}")
         found.append(StateColumn(str(name), kind, start[0] if start else _STARTS.get(word, 0)))
     return tuple(found)
 

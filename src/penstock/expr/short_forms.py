@@ -172,6 +172,15 @@ def _unix_timestamp(make: Resolver, args: Sequence[Expr]) -> Expr | None:
     return make.call("unix_seconds", (read,))
 
 
+def _convert_timezone(make: Resolver, args: Sequence[Expr]) -> Expr | None:
+    if len(args) not in (2, 3):
+        return None
+    *source, target, time = args
+    if source:
+        time = make.call("to_utc_timestamp", (time, source[0]))
+    return make.call("from_utc_timestamp", (time, target))
+
+
 def _by_unit(short: str, long: str) -> Form:
     """Two arguments are dates and days, three begin with a unit of time."""
 
@@ -251,6 +260,11 @@ FORMS: dict[str, tuple[str, Form, str]] = {
         "from_unixtime(n [, format])",
         _from_unixtime,
         "`date_format(timestamp_seconds(n), format)`, by default 'yyyy-MM-dd HH:mm:ss'.",
+    ),
+    "convert_timezone": (
+        "convert_timezone([source, ]target, t)",
+        _convert_timezone,
+        "`from_utc_timestamp(to_utc_timestamp(t, source), target)`; without a source that is UTC.",
     ),
     "unix_timestamp": (
         "unix_timestamp(x [, format])",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.kernels.sorting import order_of_codes
-from penstock.model import I64
+from penstock.model import I64, INF, MIN_TIME
 
 _ROUNDS = 4
 """So often intervals may be looked for that prolong what is covered; then they are sorted."""
@@ -48,22 +48,34 @@ def covers(until: I64, code: I64, start: I64, end: I64) -> Covers:
         code, start, end = code[beyond], start[beyond], end[beyond]
     if len(code) == 0:
         return Covers(until, code, start, end)
-    order = np.argsort(start, kind="stable")
-    order = order[order_of_codes(code[order], len(until))]
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        order = order[order_of_codes(code[order], len(until))]
+    else:
+        order = order_of_codes(code, len(until))
     return _stretches(until, code[order], start[order], end[order])
 
 
 def _stretches(until: I64, code: I64, start: I64, end: I64) -> Covers:
     """Do the same with intervals sorted by code and start; ``until`` is overwritten.
 
-    Times are compared by how many starts they reach, so that code and time fit into one number.
+    Times are compared as numbers that fit into one with the code: how long after the first start
+    they are, or, where that is too much, how many starts they reach.
     """
-    instants = np.unique(start)
-    bits = len(instants).bit_length()
+    base, last = int(start.min()) - 1, int(end.max())  # not in NumPy: base may be out of its range
+    span = last - base + 1
+    if base > MIN_TIME and span * len(until) < INF:
 
-    def reaching(time: I64) -> I64:
-        reached: I64 = (code << bits) | np.searchsorted(instants, time, "right")
-        return reached
+        def reaching(time: I64) -> I64:
+            reached: I64 = code * span + (np.clip(time, base, last) - base)
+            return reached
+    else:
+        instants = np.unique(start)
+        bits = len(instants).bit_length()
+
+        def reaching(time: I64) -> I64:
+            reached: I64 = (code << bits) | np.searchsorted(instants, time, "right")
+            return reached
 
     reached = np.maximum.accumulate(reaching(end))
     before = reaching(until[code])

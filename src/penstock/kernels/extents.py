@@ -19,9 +19,10 @@ import pyarrow as pa
 from penstock.kernels.exact import Digits
 from penstock.kernels.frames import added, least_in, picked
 from penstock.kernels.measures import Extreme, Measure, numbers, result
+from penstock.kernels.order import search_within
 from penstock.kernels.partitions import ranked, valid_count
 from penstock.kernels.steps import group_starts
-from penstock.model import I64
+from penstock.model import I64, Mask
 
 Extent = tuple[str, int | None, int | None]
 """ROWS or RANGE, from and to so many rows behind the row; None: as far as there are any."""
@@ -31,10 +32,16 @@ VARIANCES = ("var_samp", "var_pop", "stddev_samp", "stddev_pop")
 
 @dataclass(frozen=True)
 class Lists:
-    """Positions of many lists: ``list`` is the list of each, ``peers`` its class of peers in it."""
+    """Positions of many lists: ``list`` is the list of each, ``peers`` its class of peers in it.
+
+    ``key`` is what a list is ordered by, where a RANGE has a distance: it ascends, but for the rows
+    where it is ``null``, which stand together at one end.
+    """
 
     list: I64
     peers: I64
+    key: I64 | None = None
+    null: Mask | None = None
 
     def __len__(self) -> int:
         return len(self.list)
@@ -76,6 +83,8 @@ class Lists:
         """Return the positions ``[low, high)`` of an extent; ``low <= high``."""
         here = np.arange(len(self))
         unit, start, end = extent
+        if unit == "range" and self.key is not None and has_distance(extent):
+            return self._near(self.key, start, end)
         if unit == "range":
             low = self.begin if start is None else self.first_peer
             return low, self.finish if end is None else self.after_peers
@@ -83,6 +92,32 @@ class Lists:
         high = self.finish if end is None else np.minimum(here + end + 1, self.finish)
         low = np.minimum(low, self.finish)
         return low, np.maximum(low, high)
+
+    def _near(self, key: I64, start: int | None, end: int | None) -> tuple[I64, I64]:
+        """Return the positions whose keys are so near; a null is near its peers only."""
+        null = np.zeros(len(self), bool) if self.null is None else self.null
+        nulls = np.concatenate(([0], np.cumsum(null)))
+        count = nulls[self.finish] - nulls[self.begin]
+        first = null[self.begin] if len(self) else null
+        begin = self.begin + np.where(first, count, 0)
+        finish = self.finish - np.where(first, 0, count)
+
+        def behind(distance: int) -> I64:
+            """Return where the keys begin that are so much above that of each position."""
+            target = key + distance
+            found = search_within(key, begin, finish, target)
+            if distance > 0:
+                return np.where(target < key, finish, found)
+            return np.where(target > key, begin, found)
+
+        low = self.begin if start is None else np.where(null, self.first_peer, behind(start))
+        high = self.finish if end is None else np.where(null, self.after_peers, behind(end + 1))
+        return low, high
+
+
+def has_distance(extent: Extent) -> bool:
+    """Whether an extent reaches to rows whose keys are so much smaller or larger."""
+    return extent[0] == "range" and any(bound not in (None, 0) for bound in extent[1:])
 
 
 def number(name: str, lists: Lists, buckets: int) -> pa.Array:

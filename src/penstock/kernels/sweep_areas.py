@@ -145,7 +145,7 @@ _ROUNDINGS = 4 * np.finfo(np.float64).eps
 
 
 def _reach(x: F64, by: float) -> F64:
-    """Return ``x + by``, a little more than exact: x itself may be rounded, as a DECIMAL is."""
+    """Return ``x + by`` and a little more: x may be rounded itself, as a DECIMAL is."""
     with np.errstate(invalid="ignore", over="ignore"):
         moved = x + by + _ROUNDINGS * (np.abs(x) + abs(by))
     return np.nextafter(_at(moved), np.inf)

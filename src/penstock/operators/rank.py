@@ -23,6 +23,7 @@ from penstock.kernels.extents import (
     Extent,
     Lists,
     aggregated,
+    has_distance,
     number,
     picked_value,
     shifted,
@@ -30,7 +31,7 @@ from penstock.kernels.extents import (
 from penstock.kernels.keys import hash_columns
 from penstock.kernels.sorting import order_of_codes
 from penstock.kernels.steps import ranges
-from penstock.model import I64, Batch, Ends, Mask, one_array
+from penstock.model import I64, Batch, Ends, Mask, one_array, to_mask, to_numpy
 from penstock.operators.base import SlicedOperator
 from penstock.operators.inbox import Slice
 from penstock.operators.spec import Spec
@@ -102,6 +103,7 @@ class RankOperator(SlicedOperator):
     def runs(self, groups: Groups) -> Iterator[Runs]:
         """Yield every row with what the functions give for it at which steps."""
         arguments = self._arguments(groups)
+        key, null = self._key(groups)
         for low, high in self._blocks(groups):
             inside = np.flatnonzero((groups.first < high) & (groups.last > low))
             first = np.maximum(groups.first[inside], low)
@@ -110,13 +112,31 @@ class RankOperator(SlicedOperator):
                 continue
             row = inside[owner]
             order = order_of_codes(step - low, high - low)  # rows of a step stay in their order
-            lists = Lists(step[order], groups.peers[row[order]])
+            mine = row[order]
+            lists = Lists(step[order], groups.peers[mine])
+            if key is not None:
+                lists = Lists(lists.list, lists.peers, key[mine], null[mine])
             place = np.empty(len(order), np.int64)
             place[order] = np.arange(len(order))
             back = pa.array(place)
             rows = _Laid(groups.rows, groups.order[row[order]], arguments)
             columns = [self._answer(call, lists, rows).take(back) for call in self._calls]
             yield _cut(row, step, columns)
+
+    def _key(self, groups: Groups) -> tuple[I64 | None, Mask]:
+        """Return by what the rows are in order, ascending, if a distance asks for it."""
+        none = np.zeros(len(groups.order), bool)
+        if not any(has_distance(_extent(call)) for call in self._calls):
+            return None, none
+        ((by, descending, _),) = self._spec.order
+        rows = groups.rows
+        value = one_array(evaluate(by, rows.columns, len(rows))).take(pa.array(groups.order))
+        if value.null_count:
+            none = to_mask(value.is_null())
+        if pa.types.is_date(value.type):
+            value = value.cast(pa.int32())
+        key = to_numpy(value.cast(pa.int64()).fill_null(0))
+        return ~key if descending else key, none
 
     def _blocks(self, groups: Groups) -> Iterator[tuple[int, int]]:
         """Yield ranges of steps with not too many rows; small groups are kept whole."""

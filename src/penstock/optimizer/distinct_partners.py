@@ -4,6 +4,8 @@ Whether a row has a partner depends only on the set of the other side's keys, as
 condition reads that side.  With that side reduced to its distinct keys, no row has more than one
 partner at a time: the cost follows the rows, not the pairs, and a semi join is an inner join.
 Without keys all that counts is whether the other side has any row: one constant stands for them.
+Into how many rows the time of a key is cut does not matter: where the ends of its rows are known at
+birth, so are those of all answers.
 """
 
 from __future__ import annotations
@@ -51,5 +53,7 @@ def _distinct_keys(join: algebra.Join) -> algebra.Distinct:
         k.name if isinstance(k, Column) else f"key {i}" for i, k in enumerate(join.right_keys)
     )
     if not names:
-        return algebra.Distinct(algebra.Project(right, (Literal(True, pa.bool_()),), ("any",)))
-    return algebra.Distinct(algebra.Project(right, join.right_keys, names))
+        return algebra.Distinct(
+            algebra.Project(right, (Literal(True, pa.bool_()),), ("any",)), cut=True
+        )
+    return algebra.Distinct(algebra.Project(right, join.right_keys, names), cut=True)

@@ -84,7 +84,7 @@ def _push(node: Node, parts: list[Expr], shared: frozenset[Node]) -> Node:
         case algebra.UnionAll(members):
             return algebra.UnionAll(tuple(_push(m, parts, shared) for m in members))
         case algebra.Distinct(below):
-            return algebra.Distinct(_push(below, parts, shared))
+            return replace(node, input=_push(below, parts, shared))
         case algebra.SetOp(_, _, left, right):
             return replace(node, left=_push(left, parts, shared), right=_push(right, parts, shared))
         case algebra.Over():

@@ -262,6 +262,8 @@ def determined(node: algebra.Node) -> bool:
             return True
         case algebra.Filter() | algebra.Project() | algebra.UnionAll():
             return all(determined(below) for below in algebra.inputs(node))
+        case algebra.Distinct(below, cut):
+            return cut and determined(below)
         case algebra.Join():
             known = all(determined(below) for below in algebra.inputs(node))
             return node.kind == "inner" and known

@@ -25,7 +25,7 @@ from penstock.errors import NotSupportedError
 from penstock.expr import nodes as expr
 from penstock.model import INF
 from penstock.operators.aggregate import AggregateSpec
-from penstock.operators.distinct import DistinctSpec
+from penstock.operators.distinct import CutDistinctSpec, DistinctSpec
 from penstock.operators.filter import FilterSpec
 from penstock.operators.group_top import GroupTopSpec
 from penstock.operators.later import LaterSpec
@@ -48,7 +48,7 @@ from penstock.physical.eras import Era, Eras, era_of, renewed
 from penstock.physical.exchange import SINGLE, ByKey, Exchange
 from penstock.physical.graph import Graph, after, all_columns, projected, reachable, relaxed
 from penstock.physical.join_kinds import join_of_kind
-from penstock.physical.joins import Joined, prepared, with_key_columns
+from penstock.physical.joins import Joined, determined, prepared, with_key_columns
 from penstock.physical.lane_plan import Lane, has_priorities, lane_of
 from penstock.physical.multiway import Surroundings, meaning_of, multiway
 from penstock.physical.over import over
@@ -417,8 +417,9 @@ def _(node: algebra.Distinct, planner: Planner) -> int:
     below = planner.lower(node.input)
     types = node.schema.types
     demand = relaxed(planner, below, all_columns(types))
+    known = determined(node) and not planner.negative
     return planner.operator(
-        DistinctSpec(types),
+        CutDistinctSpec(types) if known else DistinctSpec(types),
         [below],
         [demand],
         types,

@@ -28,11 +28,13 @@ from penstock.reference import (
     months,
     numbers,
     own,
+    printing,
     texts,
     time_formats,
     times,
     urls,
     words,
+    zones,
 )
 from penstock.reference.casts import cast, try_cast
 from penstock.reference.values import canonical, compare, fit
@@ -53,6 +55,7 @@ STRICT: dict[str, Callable[..., Any]] = {
     **times.FUNCTIONS,
     **months.FUNCTIONS,
     **time_formats.FUNCTIONS,
+    **zones.FUNCTIONS,
     **OF_DAY,
     **collected.FUNCTIONS,
     **jsons.FUNCTIONS,
@@ -71,9 +74,10 @@ LAZY: dict[str, Callable[..., Any]] = {
 }
 """Functions that see null arguments, or do not look at all of them."""
 
-WITH_TYPES: dict[str, Callable[..., Any]] = {
+TYPED: dict[str, Callable[..., Any]] = {
     "hash": hashes.murmur,
     "xxhash64": hashes.xx64,
+    "format_string": printing.format_string,
     **collected.WITH_TYPES,
     **jsons.WITH_TYPES,
 }
@@ -110,8 +114,8 @@ def _evaluate(expr: Expr, row: Sequence[Any]) -> Any:
                 )
             if name in LAZY:
                 return LAZY[name](*((lambda a=a: evaluate(a, row)) for a in args))
-            if name in WITH_TYPES:
-                return WITH_TYPES[name]([evaluate(a, row) for a in args], [a.type for a in args])
+            if name in TYPED:
+                return TYPED[name]([evaluate(a, row) for a in args], [a.type for a in args])
             if name not in STRICT and name not in WITH_BITS:
                 raise InternalError(f"the reference does not know the function '{name}'")
             values = [evaluate(a, row) for a in args]

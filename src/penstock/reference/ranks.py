@@ -48,7 +48,11 @@ def rank(node: Rank, rows: Snapshot) -> Snapshot:
     for group in _groups(node, rows):
         peers = _peers(node, group)
         for at, row in enumerate(group):
-            found[row + tuple(canonical(_function(c, group, peers, at)) for c in node.calls)] += 1
+            near = [_nearby(node, c.extent, group, peers, at) for c in node.calls]
+            made = (
+                _function(c, group, peers, at, n) for c, n in zip(node.calls, near, strict=True)
+            )
+            found[row + tuple(map(canonical, made))] += 1
     return found
 
 
@@ -91,7 +95,9 @@ def _number(name: str, peers: list[int], at: int) -> int:
     return peers[at] + 1
 
 
-def _function(call: RankCall, group: list[Values], peers: list[int], at: int) -> Any:
+def _function(
+    call: RankCall, group: list[Values], peers: list[int], at: int, near: list[Values]
+) -> Any:
     """Return one function for the row at a place of its group."""
     size = len(group)
     match call.name:
@@ -109,12 +115,35 @@ def _function(call: RankCall, group: list[Values], peers: list[int], at: int) ->
             if 0 <= there < size:
                 return evaluate(call.args[0], group[there])
             return evaluate(call.args[1], group[at])
-    rows = [row for i, row in enumerate(group) if _inside(call.extent, i, at, peers)]
+    rows = near
     if call.name in ("first_value", "last_value", "nth_value"):
         place = {"first_value": 0, "last_value": len(rows) - 1}.get(call.name, call.offset - 1)
         return evaluate(call.args[0], rows[place]) if 0 <= place < len(rows) else None
     arg = call.args[0] if call.args else None
     return aggregate(AggregateCall(call.name, arg, call.type), rows)
+
+
+def _nearby(
+    node: Rank, extent: Extent, group: list[Values], peers: list[int], at: int
+) -> list[Values]:
+    """Return the rows of the group in the extent of a row."""
+    if extent.unit == "rows" or {extent.start, extent.end} <= {None, 0}:
+        return [row for i, row in enumerate(group) if _inside(extent, i, at, peers)]
+    (key,) = node.order
+    mine = evaluate(key.expr, group[at])
+    found = []
+    for i, row in enumerate(group):
+        theirs = evaluate(key.expr, row)
+        if mine is None or theirs is None:  # nulls stand on one side of all others
+            bound = extent.start if i < at else extent.end
+            low = high = peers[i] == peers[at] or bound is None
+        else:
+            apart = mine - theirs if key.descending else theirs - mine
+            low = extent.start is None or apart >= extent.start
+            high = extent.end is None or apart <= extent.end
+        if low and high:
+            found.append(row)
+    return found
 
 
 def _bucket(size: int, buckets: int, bucket: int) -> int:

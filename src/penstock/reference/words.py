@@ -149,15 +149,19 @@ def _similarity(one: str, other: str) -> float:
 # Digests
 
 
+_OF_BASE64 = re.compile("[A-Za-z0-9+/=]")
+
+
 def _data(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str.encode(value)
 
 
 def _from_base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(re.sub(r"\s", "", text), validate=True)
-    except ValueError:
-        raise DataError(f"a text must be base 64, got {text!r}") from None
+    plain = "".join(letter for letter in text if letter.isascii() and _OF_BASE64.match(letter))
+    digits = plain.rstrip("=")
+    if "=" in digits or len(digits) % 4 == 1:
+        raise DataError(f"a text must be base 64, got {text!r}")
+    return base64.b64decode(digits + "=" * (-len(digits) % 4))
 
 
 def _from_hexadecimal(text: str) -> bytes | None:
@@ -167,7 +171,7 @@ def _from_hexadecimal(text: str) -> bytes | None:
 
 
 def _encode(text: str, charset: str) -> bytes:
-    if charset.upper().replace("-", "") != "UTF8":
+    if charset.upper() != "UTF-8":
         raise DataError(f"the character set must be UTF-8, got {charset}")
     return text.encode()
 

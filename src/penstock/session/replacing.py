@@ -125,10 +125,15 @@ def check_same_priorities(name: str, new: Node, old: Node) -> None:
 def check_streams(session: Session, query: QueryDef) -> None:
     """Check that the streams of a query are read as the checkpoint knows them."""
     for name in sorted(algebra.streams_of(query.plan)):
-        changed = session.pipeline.changed_stream(session.catalog.get("stream", name))
+        stream = session.catalog.get("stream", name)
+        replaces = name.lower() in session._replacing and stream.priority is None
+        changed = session.pipeline.changed_stream(stream, replaces)
         if changed is not None and not session.allow_change:
+            slack = changed.startswith("SLACK ") and stream.priority is None
+            other = ", write CREATE OR REPLACE STREAM if it is to be another from now on"
+            hint = other if slack else ""
             raise StateError(
                 f"the stream {name} must be read as the checkpoint {session._folder} was made "
                 f"with, but {changed}: answers would be of two kinds. Nothing was changed: put "
-                f"it back, use another --checkpoint, or go on by --allow-change"
+                f"it back{hint}, use another --checkpoint, or go on by --allow-change"
             )

@@ -82,6 +82,7 @@ class Session:
         self.autostart = autostart
         self.allow_change = allow_change
         self._forgotten: set[str] = set()
+        self._replacing: set[str] = set()  # streams whose declaration replaces an older one
         self._spark = spark
         self._starting: SparkStart | None = None
         self.on_spark_start: list[Callable[[], None]] = []

@@ -86,6 +86,8 @@ def create(session: Session, definition: Any, if_not_exists: bool = False) -> An
     if if_not_exists and definition.name.lower() in session.catalog.of_kind(kind):
         return session._handles.get(definition.name.lower()) if kind in ("query", "view") else None
     check_definition(definition)
+    if isinstance(definition, StreamDef):
+        session._replacing.discard(definition.name.lower())
     return declare(session, definition)
 
 
@@ -105,6 +107,8 @@ def create_or_replace(session: Session, definition: Any) -> Any:
         check_definition(definition)
         session.catalog.replace(definition)
         made = None
+    if isinstance(definition, StreamDef):
+        session._replacing.add(definition.name.lower())
     kept = isinstance(definition, ViewDef) and definition.keep is not None
     if not (isinstance(definition, QueryDef) or kept):
         return None

@@ -1,8 +1,8 @@
 """How a stream is read: what of its definition its rows depend on, kept in manifests and compared.
 
 A checkpoint goes on only with the rows that it began with.  Where they are (``path``), how fast
-they come and what becomes of bad ones may change; columns, types, time, slack, format, and every
-option that may change what a line means may not.
+they come and what becomes of bad ones may change; columns, types, time, format, and every option
+that may change what a line means may not.  The slack may only if that is said: by OR REPLACE.
 """
 
 from __future__ import annotations
@@ -57,9 +57,15 @@ def described(definition: StreamDef) -> dict[str, Any]:
     return found
 
 
-def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Say how two descriptions differ; None if they do not."""
-    for name in sorted({*before, *now}):
+_REPLACED = frozenset(("SLACK",))
+"""Clauses that may be others behind a batch: no heartbeat that was given is ever taken back."""
+
+
+def difference(
+    before: Mapping[str, Any], now: Mapping[str, Any], replaces: bool = False
+) -> str | None:
+    """Say how two descriptions differ; None if they do not, or if one may replace the other."""
+    for name in sorted({*before, *now} - (_REPLACED if replaces else frozenset())):
         if before.get(name) != now.get(name):
             was, got = (
                 f"'{found[name]}'" if name in found else "not given" for found in (before, now)

@@ -205,10 +205,13 @@ class Pipeline:
                 elif name in by_lane:
                     self.lane.journal.tell({name: replace(by_lane[name], ended=True)})
 
-    def changed_stream(self, definition: StreamDef) -> str | None:
-        """Say how a stream is read otherwise than the checkpoint knows it; None if it is not."""
+    def changed_stream(self, definition: StreamDef, replaces: bool = False) -> str | None:
+        """Say how a stream is read otherwise than the checkpoint knows it; None if it is not.
+
+        ``replaces``: what may be another from the next batch on does not count.
+        """
         known = self.manifest.streams.get(definition.name)
-        return None if known is None else difference(known, described(definition))
+        return None if known is None else difference(known, described(definition), replaces)
 
     def plan(self) -> PhysicalPlan:
         """Return the plan of the next batch."""

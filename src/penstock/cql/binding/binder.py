@@ -30,7 +30,7 @@ from penstock.algebra import (
     without_ends,
 )
 from penstock.catalog import Catalog, StreamDef, TableDef
-from penstock.cql.binding.areas import inside
+from penstock.cql.binding.areas import inside, inside_of
 from penstock.cql.binding.clock import beside_clock
 from penstock.cql.binding.doubts import doubt_limit
 from penstock.cql.binding.inner import Inner
@@ -44,6 +44,7 @@ from penstock.cql.binding.select import SelectBinder, position, top_k
 from penstock.cql.binding.times import WindowBinder, check_one_kind, find_column, time_kinds
 from penstock.cql.binding.values import bind_values
 from penstock.cql.grammar.syntax import (
+    AreaSyntax,
     Body,
     FromItem,
     Name,
@@ -283,11 +284,26 @@ class QueryBinder:
         spec = binder.bind(window)
         if not window.closed:
             held = Window(node, spec)
-            return held if window.area is None else inside(self.source, held, window.area)
+            return held if window.area is None else self._inside(held, window.area)
         start = Bounds(binder.time_type, names=("window_start",))
         end = Bounds(binder.time_type, names=("window_end",))
         over = ToStream("dstream", Window(node, replace(spec, bounds=start)))
         return Window(over, WindowSpec(now=True, bounds=end))
+
+    def _inside(self, held: Node, area: AreaSyntax) -> Node:
+        """Return what a window holds inside an area."""
+        if area.item is None:
+            return inside(self.source, held, area)
+        name, other = self.item(area.item)
+        if isinstance(area.item.source, Name) and is_stream(other):
+            owner = area.item.source.text
+            self.source.fail(
+                f"an area moves with the rows of a window, and {owner} without one is all that "
+                f"ever came; write OF {owner} [ROWS 1] for its newest row, or [PARTITION BY k ROWS "
+                f"1] for that of each k",
+                area.item.span,
+            )
+        return inside_of(self.source, held, area, name, other)
 
     def _check_descriptor(self, node: Node, name: Name, owner: str) -> None:
         """Refuse a column other than the one that a relation counts time by."""

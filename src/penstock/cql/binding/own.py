@@ -24,7 +24,17 @@ from penstock.expr.own import (
     is_aggregate_class,
     state_columns,
 )
-from penstock.expr.types import NULL, STRING, common_type, is_numeric, is_temporal, parse_type
+from penstock.expr.types import (
+    BINARY,
+    NULL,
+    STRING,
+    common_type,
+    is_decimal,
+    is_numeric,
+    is_temporal,
+    parse_type,
+    type_name,
+)
 from penstock.expr.types import type_name as word
 from penstock.model import Field, Schema
 
@@ -89,6 +99,13 @@ def declared_function(
             f"a function must have a parameter, whose rows it is computed for, but {name} has "
             f"none; a constant can stand in the query"
         )
+    for kind in (*parameters.types, returns):
+        if is_decimal(kind) or kind == BINARY:
+            raise QueryError(
+                f"a function of your own takes and gives numbers, texts, times and BOOLEAN, got "
+                f"{type_name(kind)}; declare {'STRING' if kind == BINARY else 'DOUBLE or STRING'} "
+                f"and CAST in the query"
+            )
     made = declare(place)
     if not is_aggregate_class(made):
         return FunctionDef(name, parameters, returns, place, form or "arrow", sql=sql)

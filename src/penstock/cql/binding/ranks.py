@@ -24,7 +24,15 @@ from penstock.algebra import (
 )
 from penstock.cql.binding.over import Overs
 from penstock.cql.binding.scalars import Aggregates, ScalarBinder, label
-from penstock.cql.grammar.syntax import FrameBound, OverSyntax, Scalar, Span, span_of
+from penstock.cql.binding.times import INTEGERS, STAMPS, chronons
+from penstock.cql.grammar.syntax import (
+    Duration,
+    FrameBound,
+    OverSyntax,
+    Scalar,
+    Span,
+    span_of,
+)
 from penstock.errors import suggest
 from penstock.expr.aggregates import is_aggregate
 from penstock.expr.frames import (
@@ -39,8 +47,9 @@ from penstock.expr.frames import (
 )
 from penstock.expr.library.aggregates import NAMES as AGGREGATES
 from penstock.expr.nodes import Column, Expr, columns_of, shift
-from penstock.expr.types import BIGINT, DOUBLE
+from penstock.expr.types import BIGINT, DATE, DOUBLE, is_integer, is_temporal
 
+_DAY = 86_400_000_000
 _FAR = 1 << 20
 """More columns than any block has aggregates."""
 
@@ -180,8 +189,8 @@ class Ranks(Overs):
             return UP_TO_PEERS
         if name in (*NUMBERS, *SHIFTS):
             self._refuse_frame(written, name)
-        start = self._offset(written.unit, written.start)
-        end = self._offset(written.unit, written.end)
+        start = self._offset(window, written.start)
+        end = self._offset(window, written.end)
         if start is None and written.start.kind == "following":
             self.source.fail("a frame must not begin at UNBOUNDED FOLLOWING", written.start.span)
         if end is None and written.end.kind == "preceding":
@@ -190,19 +199,39 @@ class Ranks(Overs):
             self.source.fail("a frame must not begin after its end", written.span)
         return Extent(written.unit, start, end)
 
-    def _offset(self, unit: str, bound: FrameBound) -> int | None:
+    def _offset(self, window: OverSyntax, bound: FrameBound) -> int | None:
         if bound.kind == "current":
             return 0
         if bound.value is None:
             return None
-        if unit == "range":
-            self.source.refuse(
-                "RANGE with a distance is known over a stream ordered by its time; over a relation "
-                "use ROWS, or RANGE with UNBOUNDED and CURRENT ROW",
+        assert window.frame is not None
+        if window.frame.unit == "range":
+            size = self._distance(self._order(window), bound, bound.value)
+        else:
+            size = self._rows(bound.value)
+        return size if bound.kind == "following" else -size
+
+    def _distance(self, order: tuple[SortKey, ...], bound: FrameBound, value: Duration) -> int:
+        """Return a distance in units of the key that the rows are ordered by."""
+        kind = order[0].expr.type if len(order) == 1 else None
+        if kind is None or not (is_integer(kind) or is_temporal(kind)):
+            self.source.fail(
+                "RANGE with a distance must be over rows that are ordered by one column, which is "
+                "a whole number, a DATE or a TIMESTAMP; use ROWS, or RANGE with UNBOUNDED and "
+                "CURRENT ROW",
                 bound.span,
             )
-        rows = self._rows(bound.value)
-        return rows if bound.kind == "following" else -rows
+        if is_integer(kind) or (kind == DATE and value.unit is None):
+            return chronons(self.source, value, INTEGERS, "ORDER BY", 0)
+        size = chronons(self.source, value, STAMPS, "ORDER BY", 0)
+        if kind != DATE:
+            return size
+        if size % _DAY:
+            self.source.fail(
+                f"a distance between dates must be whole days, got {self.source.text(value.span)}",
+                value.span,
+            )
+        return size // _DAY
 
     # ---- the plan
 

@@ -82,6 +82,10 @@ class ExpressionParser(Steps):
         """Read a whole query: the grammar of queries knows how."""
         raise NotImplementedError
 
+    def area_item(self) -> Any:
+        """Read what an area moves with: the grammar of queries knows how."""
+        raise NotImplementedError
+
     def over(self, node: Any) -> None:
         """Read what makes a function a window function: the grammar of OVER knows how."""
         raise NotImplementedError

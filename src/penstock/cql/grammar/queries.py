@@ -471,6 +471,13 @@ class QueryParser(GroupingParser):
         found = FromItem(source, alias, window or second, join, on, using, span, match)
         return replace(found, columns=columns)
 
+    def area_item(self) -> FromItem:
+        """Read what an area moves with: an item of FROM, whose name is not START."""
+        start = self.here()[0]
+        source, window = self.window_function() or (self._source(), self.maybe_window())
+        alias = None if self.is_word("START") else self._alias("first")
+        return FromItem(source, alias, window, "first", None, (), self.since(start))
+
     def _named_columns(self) -> tuple[Name, ...]:
         """Read the names that an alias gives to the columns, in parentheses."""
         opened = self.here()[0]

@@ -113,12 +113,16 @@ class PastSyntax:
 
 @dataclass(frozen=True)
 class AreaSyntax:
-    """``WITHIN (x, y) INSIDE shape(numbers)``; a polygon's numbers are those of its corners."""
+    """``WITHIN (x, y) INSIDE shape(numbers) OF item``; a polygon's numbers are its corners'.
+
+    Without an item the area stands still.
+    """
 
     point: tuple[Scalar, Scalar]
     shape: Name
     numbers: tuple[Scalar, ...]
     span: Span
+    item: FromItem | None = None
 
 
 @dataclass(frozen=True)

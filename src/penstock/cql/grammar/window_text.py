@@ -2,7 +2,7 @@
 
 window   := [ [PARTITION BY column, ..] part .. [OFFSET d] [SHIFT d] [area] [START point] ]
           | [ FROM (NOW - d | UNBOUNDED) TO (NOW - d | NOW) [area] [START point] ]
-area     := WITHIN (scalar, scalar) INSIDE shape (number | (number, number), ..)
+area     := WITHIN (scalar, scalar) INSIDE shape (number | (number, number), ..) [OF item]
 part     := (ROWS n | RANGE d) [PRECEDING] [SLIDE ..] | UNBOUNDED | TUMBLE d | HOP d SLIDE d | NOW
           | FIXED d | SESSION d | AFTER point [AND BEFORE point] | ..
 function := TABLE ( call ) | call
@@ -130,7 +130,7 @@ class WindowParser(OverParser):
         )
 
     def _area(self) -> AreaSyntax:
-        """Read ``WITHIN (x, y) INSIDE CIRCLE(5, 5, 2)``."""
+        """Read ``WITHIN (x, y) INSIDE CIRCLE(a.x, a.y, 2) OF s [ROWS 1] a``."""
         start = self._curr.start
         self._advance()
         point = self._numbers("WITHIN")
@@ -141,9 +141,9 @@ class WindowParser(OverParser):
             )
         self.demand("INSIDE", "WITHIN (x, y)")
         shape = self.name("INSIDE must be followed by CIRCLE, BOX or POLYGON; the word")
-        return AreaSyntax(
-            (point[0], point[1]), shape, tuple(self._numbers(shape.text)), self.since(start)
-        )
+        numbers = tuple(self._numbers(shape.text))
+        item = self.area_item() if self.accept("OF") else None
+        return AreaSyntax((point[0], point[1]), shape, numbers, self.since(start), item)
 
     def _numbers(self, word: str) -> list[object]:
         """Read expressions in parentheses; some may stand in pairs in parentheses of their own."""

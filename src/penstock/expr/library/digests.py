@@ -261,11 +261,11 @@ def _base64(text: Any) -> pa.Array:
 
 
 def _from_base64(text: str) -> bytes:
-    """As in Spark, blanks and ends of lines do not count."""
-    try:
-        return base64.b64decode("".join(text.split()), validate=True)
-    except ValueError:
-        raise pa.ArrowInvalid(f"'{text}' is no base 64") from None
+    """As in Spark, characters that are no base 64 do not count, and = may be missing at the end."""
+    digits = re.sub("[^A-Za-z0-9+/=]", "", text).rstrip("=")
+    if "=" in digits or len(digits) % 4 == 1:
+        raise pa.ArrowInvalid(f"'{text}' is no base 64")
+    return base64.b64decode(digits + "=" * (-len(digits) % 4))
 
 
 def _from_hexadecimal(text: str) -> bytes | None:
@@ -277,7 +277,7 @@ def _from_hexadecimal(text: str) -> bytes | None:
 def _encode(text: pa.Array, charset: str | None) -> pa.Array:
     if charset is None:
         return pa.nulls(len(text), BINARY)
-    if charset.upper() not in ("UTF-8", "UTF8"):
+    if charset.upper() != "UTF-8":
         raise pa.ArrowInvalid(f"the character set must be 'UTF-8', got '{charset}'")
     return text.cast(BINARY)
 
