@@ -793,8 +793,8 @@ def asked_of_spark() -> list[Sample]:
 def exact_in_spark(sample: Sample) -> Sample:
     """Leave out the rows for which Spark rounds large DECIMALs on the way, overflows or gives up.
 
-    Its remainders give up where quotients have many digits, and DIV wraps around; what is negated is
-    rounded to 34 digits, and 38 nines to 1 where they are cut.
+    Its remainders give up where quotients have many digits, and DIV wraps around; what is negated
+    is rounded to 34 digits, and 38 nines to 1 where they are cut.
     """
     if not set(DECIMALS) & set(sample.types) or sample.types == (DECIMALS[0],) * 2:
         return sample
