@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -172,6 +172,8 @@ class Catalog:
     """All definitions. Streams, tables and views share one name space; the others have their own.
 
     ``remembered`` are the queries that a checkpoint runs, declared here or not, in lower case.
+    ``schemas`` finds the columns of a stream or table that lists none, by its kind, name, format
+    and options.
     """
 
     streams: dict[str, StreamDef] = field(default_factory=dict)
@@ -181,6 +183,7 @@ class Catalog:
     queries: dict[str, QueryDef] = field(default_factory=dict)
     remembered: frozenset[str] = frozenset()
     functions: dict[str, FunctionDef] = field(default_factory=dict)
+    schemas: Callable[[str, str, str, Mapping[str, str]], Schema] | None = None
 
     def copy(self) -> Catalog:
         """Return a catalog with the same definitions, to which others can be added."""
@@ -192,6 +195,7 @@ class Catalog:
             dict(self.queries),
             self.remembered,
             dict(self.functions),
+            self.schemas,
         )
 
     def of_kind(self, kind: str) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from penstock.expr.types import (
     is_numeric,
     type_name,
 )
+from penstock.nested.shapes import is_nested
 
 _WORDS = {(2, 2): "two", (1, 2): "one or two"}
 _TRUTHS = ("bool_and", "every", "bool_or", "some", "any")
@@ -94,6 +95,16 @@ def _typed(arg: Expr) -> Expr:
     return coerce(arg, STRING) if arg.type == NULL else arg
 
 
+def _plain(name: str, arg: Expr) -> Expr:
+    """Refuse a value with others inside."""
+    if is_nested(arg.type):
+        raise QueryError(
+            f"aggregate {name} must go by a value without others inside, got "
+            f"{type_name(arg.type)}; take one of them, x.field or x[0], or to_json(x)"
+        )
+    return _typed(arg)
+
+
 def _number(name: str, args: Sequence[Expr]) -> None:
     for arg in args:
         if not (is_numeric(arg.type) or arg.type == NULL):
@@ -118,7 +129,7 @@ def _count(name: str, args: Sequence[Expr], distinct: bool) -> AggregateCall:
 
 def _extreme(name: str, args: Sequence[Expr], distinct: bool) -> AggregateCall:
     spelled = name.lower()
-    arg = coerce(args[0], BOOLEAN) if spelled in _TRUTHS else _typed(args[0])
+    arg = coerce(args[0], BOOLEAN) if spelled in _TRUTHS else _plain(name, args[0])
     return AggregateCall(NAMES[spelled], arg, arg.type)
 
 
@@ -143,7 +154,7 @@ def _bits(name: str, args: Sequence[Expr], distinct: bool) -> AggregateCall:
 
 
 def _picked(name: str, args: Sequence[Expr], distinct: bool) -> AggregateCall:
-    value, by = (_typed(arg) for arg in args)
+    value, by = _typed(args[0]), _plain(name, args[1])
     return AggregateCall(NAMES[name.lower()], by, value.type, (value,))
 
 
@@ -160,7 +171,7 @@ def _percentile(name: str, args: Sequence[Expr], distinct: bool) -> AggregateCal
 
 
 def _mode(name: str, args: Sequence[Expr], distinct: bool) -> AggregateCall:
-    arg = _typed(args[0])
+    arg = _plain(name, args[0])
     return AggregateCall("min" if distinct else "mode", arg, arg.type)
 
 

@@ -26,6 +26,7 @@ from penstock.expr.decimal_casts import (
     to_binary,
     to_decimal,
 )
+from penstock.expr.nested_casts import check_nested_cast, nested_text
 from penstock.expr.types import (
     BIGINT,
     BINARY,
@@ -46,6 +47,7 @@ from penstock.expr.types import (
     type_name,
 )
 from penstock.model import TIMESTAMP, to_mask
+from penstock.nested.shapes import changed, inner_types, is_nested
 
 _BLANK = "[ \\t\\r\\n]*"
 _DATE = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
@@ -99,6 +101,9 @@ _PLAIN_TIME = (
 
 def check_cast(source: pa.DataType, target: pa.DataType) -> None:
     """Raise a QueryError when values of ``source`` can never become ``target``."""
+    if is_nested(source) or is_nested(target):
+        check_nested_cast(source, target, check_cast, type_name)
+        return
     if source == target or source in (NULL, STRING) or target == STRING:
         return
     if BINARY in (source, target):
@@ -129,6 +134,8 @@ def check_cast(source: pa.DataType, target: pa.DataType) -> None:
 
 def never_fails(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether every value of ``source`` has a value in ``target``."""
+    if is_nested(source) and is_nested(target):
+        return all(map(never_fails, inner_types(source), inner_types(target)))
     if is_decimal(target):
         return _decimal_holds(source, target)
     if target == BINARY or (source == BINARY and target == STRING):
@@ -158,7 +165,7 @@ def same_in_spark(source: pa.DataType, target: pa.DataType) -> bool:
     """
     if is_decimal(source) or is_decimal(target) or BINARY in (source, target):
         return False
-    return not (is_floating(source) and target == STRING)
+    return not (is_floating(source) and target == STRING) and not is_nested(source)
 
 
 def cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -179,6 +186,8 @@ def cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def try_cast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert a column; a value that does not fit gives null."""
+    if is_nested(array.type) and is_nested(target):
+        return changed(array, target, try_cast_array)
     fitted = _through(array, target)
     if fitted is not None:
         return fitted[0]
@@ -227,6 +236,10 @@ def cast_value(value: Any, source: pa.DataType, target: pa.DataType) -> Any:
 
 
 def _convert(array: pa.Array, source: pa.DataType, target: pa.DataType) -> pa.Array:
+    if is_nested(source):
+        if is_nested(target):
+            return changed(array, target, cast_array)
+        return nested_text(array, cast_array)
     fitted = _through(array, target)
     if fitted is not None:
         return _all_of(array, fitted, target)
@@ -408,11 +421,11 @@ def _write_floats(array: pa.Array) -> pa.Array:
     text = pc.binary_join_element_wise(text, ending, "")
     if pc.all(middle).as_py() is not False:
         return text
-    others = map_distinct(array.filter(pc.invert(middle)), _float_text, STRING, numpy=True)
+    others = map_distinct(array.filter(pc.invert(middle)), double_text, STRING, numpy=True)
     return pc.replace_with_mask(text, pc.fill_null(pc.invert(middle), False), others)
 
 
-def _float_text(value: Any) -> str:
+def double_text(value: Any) -> str:
     """Write a floating number as Java does: 1.0, 0.001, 1.0E7, 1.0E-4, NaN, -Infinity."""
     if np.isnan(value):
         return "NaN"

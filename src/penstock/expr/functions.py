@@ -20,11 +20,14 @@ from penstock.expr.casts import cast_value, check_cast
 from penstock.expr.decimal_types import Written, beside_decimals, written
 from penstock.expr.library import (
     aggregates,
+    array_functions,
     bits,
     conditional,
     digests,
     distances,
+    json_texts,
     months,
+    nested_values,
     numbers,
     patterns,
     printing,
@@ -51,6 +54,7 @@ from penstock.expr.types import (
     is_temporal,
     type_name,
 )
+from penstock.nested.shapes import is_array
 
 _SECTIONS: dict[str, tuple[Function, ...]] = {
     "Comparison, logic, nulls": conditional.FUNCTIONS,
@@ -61,6 +65,8 @@ _SECTIONS: dict[str, tuple[Function, ...]] = {
     "Regular expressions": patterns.FUNCTIONS,
     "Addresses and numbers as text": urls.FUNCTIONS,
     "Hashes and encodings": digests.FUNCTIONS,
+    "Arrays, structs and maps": (*nested_values.FUNCTIONS, *array_functions.FUNCTIONS),
+    "JSON": json_texts.FUNCTIONS,
     "Times": (
         *times.FUNCTIONS,
         *months.FUNCTIONS,
@@ -77,9 +83,15 @@ _NAMES: dict[str, Function] = {
 }
 
 
+_OF_ARRAYS = {"concat": "array_concat", "reverse": "array_reverse"}
+"""Functions that mean another one of arrays."""
+
+
 def resolve_call(name: str, args: Sequence[Expr]) -> Expr:
     """Return the typed expression of a call by any of the function's names."""
     key = name.lower()
+    if key in _OF_ARRAYS and any(is_array(arg.type) for arg in args):
+        key = _OF_ARRAYS[key]
     if key in short_forms.NAMES:
         usage, result = short_forms.resolve(_RESOLVER, key, args)
         if result is None:

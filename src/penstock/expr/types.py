@@ -1,10 +1,11 @@
 """SQL types and Arrow types: names, families, and the type that two types have in common.
 
-The types of Penstock are the keys of `NAMES`, the types with parameters (DECIMAL(p, s)), and the
-type of a bare ``NULL``; `is_type` says whether a type is one.  Widening follows Spark's ANSI rules:
-integers widen to the larger integer; an integer with FLOAT or DOUBLE gives DOUBLE (a FLOAT cannot
-hold every INT); a DECIMAL with an integer or another DECIMAL gives the DECIMAL that holds both,
-with FLOAT or DOUBLE it gives DOUBLE; DATE widens to TIMESTAMP; NULL widens to anything.
+The types of Penstock are the keys of `NAMES`, the types with parameters (DECIMAL(p, s), ARRAY<T>,
+STRUCT<a: T, ..>, MAP<K, V>), and the type of a bare ``NULL``; `is_type` says whether a type is one.
+Widening follows Spark's ANSI rules: integers widen to the larger integer; an integer with FLOAT or
+DOUBLE gives DOUBLE (a FLOAT cannot hold every INT); a DECIMAL with an integer or another DECIMAL
+gives the DECIMAL that holds both, with FLOAT or DOUBLE it gives DOUBLE; DATE widens to TIMESTAMP;
+NULL widens to anything; nested types widen inside.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from penstock.errors import QueryError, suggest
+from penstock.expr.nested_types import NESTED, common_nested, nested_name, parse_nested
 from penstock.model import TIMESTAMP
+from penstock.nested.shapes import inner_types, is_nested, plain_type
 
 BOOLEAN = pa.bool_()
 TINYINT = pa.int8()
@@ -77,17 +80,18 @@ _INSTEAD = {
     "BYTEA": "BINARY",
     "BLOB": "BINARY",
     "UUID": "STRING",
-    "ARRAY": "one column for each element",
-    "MAP": "one column for each entry",
-    "STRUCT": "one column for each field",
-    "JSON": "STRING, or one column for each field",
-    "VARIANT": "STRING, or one column for each field",
+    "JSON": "STRING, and from_json or get_json_object to read it",
+    "VARIANT": "STRING, and from_json or get_json_object to read it",
+    "ROW": "STRUCT<name: type, ..>",
+    "LIST": "ARRAY<type>",
 }
 
 
 def parse_type(text: str) -> pa.DataType:
     """Return the Arrow type that a SQL type name stands for."""
     words = " ".join(text.split())
+    if NESTED.match(words):
+        return parse_nested(words, parse_type)
     match = _FORM.fullmatch(words)
     name = match["name"].upper() if match else words.upper()
     bracket = match["round"] if match else None
@@ -103,7 +107,7 @@ def parse_type(text: str) -> pa.DataType:
         raise QueryError(
             f"the type {name} must stand without '({bracket})', got {words.upper()}; use {name}"
         )
-    known = (*NAMES.values(), "DECIMAL")
+    known = (*NAMES.values(), "DECIMAL", "ARRAY", "STRUCT", "MAP")
     raise QueryError(
         f"a type must be one that Penstock has, got {words.upper()}; {suggest(name, known)}"
     )
@@ -144,11 +148,15 @@ def type_name(type_: pa.DataType) -> str:
         return "NULL"
     if is_decimal(type_):
         return f"DECIMAL({type_.precision}, {type_.scale})"
+    if is_nested(type_):
+        return nested_name(type_, type_name)
     return NAMES.get(type_) or str(type_)
 
 
 def is_type(type_: pa.DataType) -> bool:
     """Whether a column can have the type."""
+    if is_nested(type_):
+        return plain_type(type_) == type_ and all(map(is_type, inner_types(type_)))
     return type_ in NAMES or is_decimal(type_)
 
 
@@ -196,7 +204,7 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         return _common_decimal(as_decimal_type(a), as_decimal_type(b))
     if is_temporal(a) and is_temporal(b):
         return TIMESTAMP
-    return None
+    return common_nested(a, b, common_type)
 
 
 _DIGITS_OF = {TINYINT: 3, SMALLINT: 5, INT: 10, BIGINT: 20}

@@ -28,10 +28,16 @@ from penstock.kernels.keys import Keys, codes, hash_columns
 from penstock.kernels.sorting import in_stretches, order_of_codes
 from penstock.kernels.steps import ranges
 from penstock.model import I64, Mask
+from penstock.nested.comparable import comparable
+from penstock.nested.shapes import changed, holds, is_nested
 
 
 def canonical(column: pa.Array) -> pa.Array:
     """Return a column in which equal floats have equal bits: one zero, one NaN."""
+    if is_nested(column.type):
+        if not holds(column.type, pa.types.is_floating):
+            return column
+        return changed(column, column.type, lambda inner, _: canonical(inner))
     if not pa.types.is_floating(column.type):
         return column
     column = pc.add(column, pa.scalar(0.0, column.type))
@@ -51,10 +57,9 @@ def group_codes(columns: Sequence[pa.Array], rows: int) -> tuple[I64, Keys, tupl
         return np.zeros(rows, np.int64), hash_columns([], seen), ()
     combined, dictionaries, sizes = None, [], []
     for column in columns:
-        encoded = canonical(column).dictionary_encode(null_encoding="encode")
-        index = encoded.indices.to_numpy().astype(np.int64)
-        size = len(encoded.dictionary)
-        dictionaries.append(encoded.dictionary)
+        index, dictionary = _encoded(canonical(column))
+        size = len(dictionary)
+        dictionaries.append(dictionary)
         sizes.append(size)
         if combined is None:
             combined, total = index, size
@@ -79,6 +84,18 @@ def group_codes(columns: Sequence[pa.Array], rows: int) -> tuple[I64, Keys, tupl
     else:
         values = tuple(dictionaries)
     return combined, hash_columns(values, len(values[0])), values
+
+
+def _encoded(column: pa.Array) -> tuple[I64, pa.Array]:
+    """Return a code per row and the value of each code."""
+    plain = comparable(column) if is_nested(column.type) else column
+    encoded = plain.dictionary_encode(null_encoding="encode")
+    index = encoded.indices.to_numpy().astype(np.int64)
+    if plain is column:
+        return index, encoded.dictionary
+    first = np.empty(len(encoded.dictionary), np.int64)
+    first[index[::-1]] = np.arange(len(index))[::-1]
+    return index, column.take(pa.array(first))
 
 
 def _dense(numbers: I64, total: int) -> tuple[I64, I64]:

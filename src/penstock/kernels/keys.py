@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,8 @@ from penstock.decimals import is_decimal, words
 from penstock.errors import NotSupportedError
 from penstock.kernels.sorting import order_of_hashes
 from penstock.model import I64, U64, to_mask
+from penstock.nested.comparable import comparable
+from penstock.nested.shapes import is_nested
 
 _SEED = 0x70656E73746F636B
 _NULL = np.uint64(0x9E3779B97F4A7C15)
@@ -54,6 +57,7 @@ class Keys:
 
 def hash_columns(columns: Sequence[pa.Array], rows: int) -> Keys:
     """Hash ``rows`` composite keys; no columns at all give one constant key."""
+    columns = [comparable(c) if is_nested(c.type) else c for c in columns]
     lanes = []
     for lane in range(2):
         total = np.full(rows, _LANES[lane], np.uint64)
@@ -69,6 +73,7 @@ _BLOCK = 1 << 14
 
 def sum_of_rows(columns: Sequence[pa.Array], rows: int) -> int:
     """Return the sum modulo 2**64 of the rows' hashes: the same in whatever order they come."""
+    columns = [comparable(c) if is_nested(c.type) else c for c in columns]
     result = 0
     for first in range(0, rows, _BLOCK):
         total = np.full(min(_BLOCK, rows - first), _LANES[0], np.uint64)
@@ -116,6 +121,8 @@ def _hash(column: pa.Array, lane: int) -> U64:
         values = _hash_bytes(column, lane)
     elif pa.types.is_large_string(kind):
         values = _hash_bytes(column.cast(pa.string()), lane)
+    elif pa.types.is_large_binary(kind):
+        values = _hash_bytes(column, lane, np.int64)
     elif is_decimal(kind):
         found = words(column)
         low = _mix(found["low"] + _LANES[lane])
@@ -151,12 +158,13 @@ def _integers(column: pa.Array) -> U64:
     raise NotSupportedError(f"a value of type {kind} cannot be a key; cast it to STRING first")
 
 
-def _hash_bytes(column: pa.Array, lane: int) -> U64:
+def _hash_bytes(column: pa.Array, lane: int, place: Any = np.int32) -> U64:
     rows = len(column)
     if rows == 0:
         return np.empty(0, np.uint64)
     buffers = column.buffers()
-    offsets = np.frombuffer(buffers[1], np.int32, rows + 1, column.offset * 4).astype(np.int64)
+    before = column.offset * np.dtype(place).itemsize
+    offsets = np.frombuffer(buffers[1], place, rows + 1, before).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     lengths = np.diff(offsets)
     result = np.zeros(rows, np.uint64)

@@ -2,9 +2,9 @@
 
 Every column becomes one or two integer keys whose order is the order of the values: integers, dates
 and timestamps as they are; floats by their bits (one zero; NaN above everything, as in Spark SQL);
-DECIMALs by their words; strings by the rank of their bytes among the distinct values.  Descending
-order is the complement of the key, and the place of nulls is a key of its own, so any mixture of
-directions is one `lexsort`.
+DECIMALs by their words; strings, and nested values as bytes, by their rank among the distinct
+values.  Descending order is the complement of the key, and the place of nulls is a key of its own,
+so any mixture of directions is one `lexsort`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from penstock.decimals import is_decimal, words
 from penstock.errors import NotSupportedError
 from penstock.kernels.keys import Keys
 from penstock.model import I64, U64, Mask, to_mask, to_numpy
+from penstock.nested.comparable import comparable
+from penstock.nested.shapes import is_nested
 
 _POSITIVE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
@@ -200,6 +202,8 @@ def _integers(column: pa.Array) -> I64:
         return to_mask(column).astype(np.int64)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
         return _string_ranks(column)
+    if is_nested(kind):
+        return _string_ranks(comparable(column))
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
         column = column.view(pa.int64() if pa.types.is_timestamp(kind) else pa.int32())
         kind = column.type

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import DataError, InternalError
+from penstock.nested.shapes import inner_types, is_map, is_nested, is_struct
 from penstock.reference.decimals import of_text
 from penstock.reference.times import DAY, SECOND, date_text, days_until, time_text
 from penstock.reference.values import NAN, double, fit, is_decimal, single
@@ -32,6 +33,8 @@ def cast(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
     """Convert one value that is not null, checked."""
     if source == to:
         return value
+    if is_nested(source):
+        return _nested(value, source, to)
     try:
         if isinstance(value, bytes):
             return value.decode()
@@ -44,6 +47,48 @@ def cast(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
         return fit(_convert(value, source, to), to)
     except ValueError:
         raise DataError(f"a value must convert from {source} to {to}, got {value!r}") from None
+
+
+def try_cast(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
+    """Convert a value, or what is inside of it; what does not fit is null."""
+    if value is None:
+        return None
+    if is_nested(source) and is_nested(to):
+        kinds, targets = inner_types(source), inner_types(to)
+        if is_map(source):
+            return tuple(tuple(map(try_cast, pair, kinds, targets)) for pair in value)
+        if is_struct(source):
+            return tuple(map(try_cast, value, kinds, targets))
+        return tuple(try_cast(part, kinds[0], targets[0]) for part in value)
+    try:
+        return cast(value, source, to)
+    except DataError:
+        return None
+
+
+def _nested(value: Any, source: pa.DataType, to: pa.DataType) -> Any:
+    """Convert what is inside of a value, or write it."""
+
+    def inner(part: Any, kind: pa.DataType, target: pa.DataType) -> Any:
+        if part is None:
+            return "null" if pa.types.is_string(to) else None
+        return cast(part, kind, target)
+
+    kinds = inner_types(source)
+    targets = inner_types(to) if is_nested(to) else (to,) * len(kinds)
+    if is_struct(source):
+        parts = [inner(*three) for three in zip(value, kinds, targets, strict=True)]
+        return "{" + ", ".join(parts) + "}" if not is_nested(to) else tuple(parts)
+    if is_map(source):
+        pairs = [
+            tuple(inner(*three) for three in zip(pair, kinds, targets, strict=True))
+            for pair in value
+        ]
+        if is_nested(to):
+            return tuple(pairs)
+        return "{" + ", ".join(" -> ".join(pair) for pair in pairs) + "}"
+    parts = [inner(part, kinds[0], targets[0]) for part in value]
+    return "[" + ", ".join(parts) + "]" if not is_nested(to) else tuple(parts)
 
 
 def _convert(value: Any, source: pa.DataType, to: pa.DataType) -> Any:

@@ -14,14 +14,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import DataError, InternalError
+from penstock.errors import InternalError
 from penstock.expr.nodes import Call, Case, Cast, Column, Expr, Literal
 from penstock.expr.own import is_own
 from penstock.reference import (
     bits,
+    collected,
     curves,
     decimals,
     hashes,
+    jsons,
     logic,
     months,
     numbers,
@@ -34,7 +36,7 @@ from penstock.reference import (
     words,
     zones,
 )
-from penstock.reference.casts import cast
+from penstock.reference.casts import cast, try_cast
 from penstock.reference.values import canonical, compare, fit
 
 __all__ = ["LAZY", "STRICT", "canonical", "compare", "evaluate"]
@@ -55,6 +57,8 @@ STRICT: dict[str, Callable[..., Any]] = {
     **time_formats.FUNCTIONS,
     **zones.FUNCTIONS,
     **OF_DAY,
+    **collected.FUNCTIONS,
+    **jsons.FUNCTIONS,
 }
 """Functions that give null when an argument is null."""
 
@@ -66,6 +70,7 @@ LAZY: dict[str, Callable[..., Any]] = {
     **texts.LAZY,
     **words.LAZY,
     **curves.LAZY,
+    **collected.LAZY,
 }
 """Functions that see null arguments, or do not look at all of them."""
 
@@ -73,6 +78,8 @@ TYPED: dict[str, Callable[..., Any]] = {
     "hash": hashes.murmur,
     "xxhash64": hashes.xx64,
     "format_string": printing.format_string,
+    **collected.WITH_TYPES,
+    **jsons.WITH_TYPES,
 }
 """Functions that are told the types of their arguments."""
 
@@ -92,11 +99,9 @@ def _evaluate(expr: Expr, row: Sequence[Any]) -> Any:
             value = evaluate(arg, row)
             return None if value is None else cast(value, arg.type, to)
         case Call("try_cast", (arg, _), to):
-            value = evaluate(arg, row)
-            try:
-                return None if value is None else cast(value, arg.type, to)
-            except DataError:
-                return None
+            return try_cast(evaluate(arg, row), arg.type, to)
+        case Call("from_json", (arg, _), to):
+            return jsons.from_json(evaluate(arg, row), to)
         case Case(branches, otherwise):
             for condition, value in branches:
                 if evaluate(condition, row) is True:

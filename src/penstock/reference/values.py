@@ -1,7 +1,8 @@
 """The oracle's values: how they compare, and what a type can hold.
 
 A value is None, a bool, an int, a float, a Decimal, a str or bytes; timestamps and dates are
-integer counts.
+integer counts.  An ARRAY is the tuple of its elements, a STRUCT that of its fields, a MAP that of
+its (key, value).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ NAN = math.nan
 
 def canonical(value: Any) -> Any:
     """Return the value with any NaN replaced by the one."""
+    if isinstance(value, tuple):
+        return tuple(map(canonical, value))
     return NAN if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -29,6 +32,9 @@ def compare(a: Any, b: Any) -> int:
     """Return -1, 0 or 1: null is least, NaN is the greatest number and equal to itself."""
     if a is None or b is None:
         return (a is not None) - (b is not None)
+    if isinstance(a, tuple):
+        found = (compare(x, y) for x, y in zip(a, b, strict=False))
+        return next((c for c in found if c), (len(a) > len(b)) - (len(a) < len(b)))
     a_nan, b_nan = (isinstance(x, float) and math.isnan(x) for x in (a, b))
     if a_nan or b_nan:
         return a_nan - b_nan

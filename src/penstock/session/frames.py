@@ -19,6 +19,7 @@ from penstock.catalog import StreamDef, TableDef, folder_name
 from penstock.errors import DataError, NotSupportedError, QueryError, suggest
 from penstock.expr.types import NAMES, is_integer, is_type, type_name
 from penstock.model import TIMESTAMP, Field, Schema, one_array
+from penstock.nested.shapes import plain_type
 from penstock.runs.files import make_folder, replace_file
 from penstock.session.statements import create
 from penstock.sources.readers.conversion import plain
@@ -100,7 +101,7 @@ def _rows(frame: Any, what: str) -> pa.Table:
 
 def _typed(name: str, array: pa.Array) -> pa.Array:
     type = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    wanted = _WIDER.get(type, type)
+    wanted = plain_type(type) if plain_type(type) != type else _WIDER.get(type, type)
     if pa.types.is_timestamp(type):
         wanted = TIMESTAMP
     elif pa.types.is_large_string(type) or pa.types.is_string_view(type):

@@ -35,6 +35,7 @@ from penstock.session.builder import Relation
 from penstock.session.frames import declare_stream, declare_table
 from penstock.session.handle import QueryHandle
 from penstock.session.own import own_definition
+from penstock.session.schemas import KnownSchemas
 from penstock.session.scripts import Planned, bound_script
 from penstock.session.starting import opened_pipeline, remembered, start_queries
 from penstock.session.statements import create, create_or_replace, drop, execute
@@ -77,7 +78,7 @@ class Session:
         allow_change: bool = False,
     ) -> None:
         self.config = Settings(settings)
-        self.catalog = Catalog(remembered=remembered(checkpoint))
+        self.catalog = Catalog(remembered=remembered(checkpoint), schemas=KnownSchemas(checkpoint))
         self.autostart = autostart
         self.allow_change = allow_change
         self._forgotten: set[str] = set()

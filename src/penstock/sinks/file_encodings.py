@@ -17,7 +17,8 @@ import pyarrow.parquet
 from penstock.decimals import is_decimal
 from penstock.expr.decimal_casts import decimal_text
 from penstock.model import TIMESTAMP, one_array
-from penstock.sinks.text import json_lines, json_rows
+from penstock.nested.shapes import changed, holds, is_nested, with_inner
+from penstock.sinks.text import json_lines, json_rows, json_text
 from penstock.sources.readers.conversion import as_base64, convert
 
 Types = Mapping[str, pa.DataType]
@@ -34,7 +35,7 @@ class Encoding:
 
 def _csv(table: pa.Table) -> bytes:
     out = io.BytesIO()
-    pyarrow.csv.write_csv(_plain(_short_times(table)), out)
+    pyarrow.csv.write_csv(_plain(_short_times(_as_json(table))), out)
     return out.getvalue()
 
 
@@ -64,9 +65,31 @@ def _parquet(table: pa.Table) -> bytes:
 def _in_utc(table: pa.Table) -> pa.Table:
     """Return a table whose timestamps say that they are UTC: readers take others for local time."""
     for at, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            column = table.column(at).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
-            table = table.set_column(at, field.name, column)
+        if holds(field.type, pa.types.is_timestamp):
+            table = table.set_column(at, field.name, in_utc(one_array(table.column(at))))
+    return table
+
+
+def in_utc(column: pa.Array) -> pa.Array:
+    """Return a column whose timestamps say that they are UTC."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    if not holds(column.type, pa.types.is_timestamp):
+        return column
+    return changed(column, _utc_type(column.type), lambda inner, _: in_utc(inner))
+
+
+def _utc_type(type: pa.DataType) -> pa.DataType:
+    if is_nested(type):
+        return with_inner(type, _utc_type)
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(type) else type
+
+
+def _as_json(table: pa.Table) -> pa.Table:
+    """Return a table whose nested columns are JSON text."""
+    for at, field in enumerate(table.schema):
+        if is_nested(field.type):
+            table = table.set_column(at, field.name, json_text(one_array(table.column(at))))
     return table
 
 

@@ -24,6 +24,7 @@ from penstock.errors import ConfigError
 from penstock.expr import types
 from penstock.masking import shown_option, without_passwords
 from penstock.model import I64, TIMESTAMP, Field, one_array
+from penstock.nested.shapes import is_nested
 from penstock.options import Secret
 from penstock.sinks.base import Sink, SinkFormat, SinkRequest
 from penstock.sinks.database import (
@@ -34,7 +35,7 @@ from penstock.sinks.database import (
     Line,
     TableColumn,
 )
-from penstock.sinks.text import iso_text
+from penstock.sinks.text import iso_text, json_text
 
 try:
     import psycopg
@@ -65,6 +66,7 @@ _FITTING = {
     "bytea": ("bytea",),
     "timestamp with time zone": ("timestamp with time zone", "timestamp without time zone"),
     "date": ("date",),
+    "jsonb": ("jsonb", "text", "character varying"),
 }
 """The types of columns that hold every value of a column of ours."""
 
@@ -243,12 +245,12 @@ class PostgresqlDatabase(Database):
     def fits(self, type: pa.DataType, column: TableColumn) -> bool:
         if is_decimal(type):
             return column.type == "numeric"
-        return column.type in _FITTING[self.types[type]]
+        return column.type in _FITTING[self.type_of(type)]
 
     def type_of(self, type: pa.DataType) -> str:
         if is_decimal(type):
             return f"numeric({type.precision}, {type.scale})"
-        return self.types[type]
+        return "jsonb" if is_nested(type) else self.types[type]
 
     def make_ready(self, columns: Sequence[str], indexed: bool) -> None:
         self._columns = tuple(columns)
@@ -385,6 +387,8 @@ def csv_of(rows: pa.Table) -> bytes:
             array = pc.binary_join_element_wise(text, pa.scalar("Z"), pa.scalar(""))
         elif pa.types.is_null(array.type):
             array = array.cast(pa.string())
+        elif is_nested(array.type):
+            array = json_text(array)
         elif pa.types.is_binary(array.type):
             found = array.to_pylist()
             array = pa.array([v if v is None else f"\\x{v.hex()}" for v in found], pa.string())

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from penstock.catalog import SinkDef
 from penstock.errors import ConfigError, DataError, first_sentence
+from penstock.model import one_array
 from penstock.runs.deliveries import Held
 from penstock.sinks.base import (
     Result,
@@ -18,6 +19,7 @@ from penstock.sinks.base import (
     options_of,
     unique_names,
 )
+from penstock.sinks.file_encodings import in_utc
 from penstock.sinks.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -82,8 +84,5 @@ def _for_spark(result: Result) -> pa.Table:
     table = unique_names(result.table)
     batch = pa.array([result.number] * table.num_rows, pa.int64())
     table = table.append_column("_batch", batch)
-    fields = [
-        pa.field(f.name, pa.timestamp("us", "UTC")) if pa.types.is_timestamp(f.type) else f
-        for f in table.schema
-    ]
-    return table.cast(pa.schema(fields))
+    columns = [in_utc(one_array(column)) for column in table.columns]
+    return pa.table(columns, names=table.column_names)

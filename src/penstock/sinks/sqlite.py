@@ -22,6 +22,7 @@ from penstock.errors import ConfigError
 from penstock.expr import types
 from penstock.expr.decimal_casts import decimal_text
 from penstock.model import I64, TIMESTAMP, Field, one_array
+from penstock.nested.shapes import is_nested
 from penstock.sinks.base import SharedLock, Sink, SinkFormat, SinkRequest, options_of
 from penstock.sinks.database import (
     DELIVERIES,
@@ -31,7 +32,7 @@ from penstock.sinks.database import (
     Line,
     TableColumn,
 )
-from penstock.sinks.text import iso_text
+from penstock.sinks.text import iso_text, json_text
 from penstock.sources.readers.base import local_path
 
 _PATIENCE = 30.0
@@ -187,7 +188,7 @@ class SqliteDatabase(Database):
         return has in _AFFINITIES[self.type_of(type)]
 
     def type_of(self, type: pa.DataType) -> str:
-        return "TEXT" if is_decimal(type) else self.types[type]
+        return "TEXT" if is_decimal(type) or is_nested(type) else self.types[type]
 
     def make_ready(self, columns: Sequence[str], indexed: bool) -> None:
         self._columns = tuple(columns)
@@ -301,5 +302,7 @@ def values_of(rows: pa.Table) -> list[list[Any]]:
             array = decimal_text(array)
         elif pa.types.is_date(array.type):
             array = array.cast(pa.string())
+        elif is_nested(array.type):
+            array = json_text(array)
         columns.append(array.to_pylist())
     return columns

@@ -20,6 +20,8 @@ import pyarrow.compute as pc
 from penstock.decimals import is_decimal
 from penstock.expr.decimal_casts import decimal_text
 from penstock.model import TIMESTAMP, one_array
+from penstock.nested.pieces import Pieces, joined_with, side_by_side
+from penstock.nested.shapes import elements, is_map, is_nested, is_struct, parts, valid_mask
 from penstock.sinks.base import Result, unique_names
 from penstock.sources.readers.conversion import as_base64
 
@@ -86,6 +88,8 @@ def _bytes_of(lines: pa.Array) -> bytes:
 def _encoded(array: pa.Array) -> pa.Array:
     """Return a column's values as JSON text."""
     type = array.type
+    if is_nested(type):
+        return _nested(array)
     if pa.types.is_timestamp(type):
         text = _quoted(iso_text(array))
     elif pa.types.is_floating(type):
@@ -101,6 +105,46 @@ def _encoded(array: pa.Array) -> pa.Array:
     else:
         text = _escaped(array.cast(pa.string()).cast(_TEXT))
     return text.fill_null("null")
+
+
+def json_text(array: pa.Array) -> pa.Array:
+    """Return a column's values as JSON text; null is null."""
+    return pc.if_else(array.is_valid(), _encoded(array).cast(_TEXT), pa.scalar(None, _TEXT))
+
+
+def _nested(array: pa.Array) -> pa.Array:
+    """Return arrays and objects, written into one another."""
+    rows, valid = len(array), valid_mask(array)
+    if is_struct(array.type):
+        whole = [Pieces.same(b"{", rows)]
+        for at, (field, part) in enumerate(zip(array.type, parts(array), strict=True)):
+            key = f"{', ' if at else ''}{json.dumps(field.name, ensure_ascii=False)}: "
+            whole += [Pieces.same(key.encode(), rows), Pieces.of(_encoded(part))]
+        whole.append(Pieces.same(b"}", rows))
+    elif is_map(array.type):
+        places, entries = elements(array)
+        keys, values = parts(entries)
+        keys = keys if pa.types.is_string(keys.type) else _key_text(keys)
+        between = Pieces.same(b": ", len(keys))
+        listed = side_by_side([Pieces.of(_escaped(keys)), between, Pieces.of(_encoded(values))])
+        joined = joined_with(b", ", places, listed)
+        whole = [Pieces.same(b"{", rows), joined, Pieces.same(b"}", rows)]
+    else:
+        places, values = elements(array)
+        joined = joined_with(b", ", places, Pieces.of(_encoded(values)))
+        whole = [Pieces.same(b"[", rows), joined, Pieces.same(b"]", rows)]
+    if not valid.all():
+        null = Pieces.same(b"null", rows).only(~valid)
+        whole = [*(piece.only(valid) for piece in whole), null]
+    return side_by_side(whole).text()
+
+
+def _key_text(keys: pa.Array) -> pa.Array:
+    """Return the keys of objects that are no texts: as JSON shows them, without its quotes."""
+    text = _encoded(keys)
+    if is_nested(keys.type):
+        return text
+    return pc.replace_substring_regex(text.cast(pa.string()), r'^"(.*)"$', r"\1")
 
 
 def _quoted(text: pa.Array) -> pa.Array:

@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.catalog import StreamDef, has_references, packaged_format
-from penstock.errors import ConfigError, suggest
+from penstock.errors import ConfigError, DataError, suggest
+from penstock.expr.types import type_name
 from penstock.extensions import SOURCES
+from penstock.nested.shapes import is_nested
 from penstock.options import Secret, is_public
 from penstock.sources.base import Backlog, Limits, SourceFormat, StreamReader
 from penstock.sources.memory import MemoryFormat
 from penstock.sources.readers import Slice, read_file
+from penstock.sources.readers.base import option
 from penstock.sources.replay import ReplayFormat
 from penstock.sources.spark_formats import SPARK_FORMATS, SparkFormat
 from penstock.sources.watched_folder import FOLDER_FORMATS
@@ -54,11 +57,30 @@ def check_stream(definition: StreamDef, data: bool = True) -> None:
                     f"the option {name} of stream {definition.name} must not be SECRET, because "
                     f"the checkpoint names the files of the format {kind}"
                 )
+    _check_types(definition, found)
     if not has_references(definition):  # else values are looked up, and checked, when it is opened
         if data:
             found.check(definition)
         else:
             found.check_values(definition)
+
+
+def _check_types(definition: StreamDef, found: SourceFormat) -> None:
+    """Refuse nested columns of csv files, whose values have no form there."""
+    nested = next((f for f in definition.schema if is_nested(f.type)), None)
+    if nested is None:
+        return
+    try:
+        kind = found.file_kind(definition, str(option(definition, "path") or ""))
+    except DataError:  # no file, or one that is refused elsewhere
+        return
+    if kind == "csv":
+        name = type_name(nested.type)
+        raise ConfigError(
+            f"a column of csv must have a type without others inside, got {name} for "
+            f"'{nested.name}' of stream {definition.name}; declare it STRING and read JSON text "
+            f"with from_json({nested.name}, '{name}')"
+        )
 
 
 def is_finite(definition: StreamDef) -> bool:

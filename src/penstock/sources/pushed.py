@@ -14,6 +14,8 @@ from penstock.decimals import is_decimal
 from penstock.errors import DataError, suggest
 from penstock.expr.types import type_name
 from penstock.model import INF, Schema, one_array
+from penstock.nested.shapes import is_nested
+from penstock.sources.pushed_values import nested_value
 from penstock.sources.readers.conversion import convert, plain
 
 
@@ -110,6 +112,11 @@ def _decimals(values: list[Any], type: pa.DataType) -> pa.Array:
 
 def _array(values: list[Any], type: pa.DataType) -> pa.Array:
     """Return an array of values, none of which loses a fraction."""
+    if is_nested(type):
+        try:
+            return pa.array([nested_value(value, type) for value in values], type)
+        except DataError as error:
+            raise ValueError(str(error)) from None
     if is_decimal(type):
         return _decimals(values, type)
     if pa.types.is_binary(type) and any(isinstance(value, str) for value in values):

@@ -17,6 +17,7 @@ from penstock.errors import DataError, suggest
 from penstock.expr.types import type_name
 from penstock.kernels.keys import sum_of_rows
 from penstock.model import one_array
+from penstock.nested.shapes import is_nested
 from penstock.sources.readers.base import local_path
 from penstock.sources.readers.conversion import convert, plain
 
@@ -243,6 +244,13 @@ def _fitted(
     """Return a column with its declared type; ``first`` is the number of its row in a file."""
     field = definition.schema[at]
     is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
+    if is_text and is_nested(field.type):
+        name = type_name(field.type)
+        raise DataError(
+            f"a column of text must have a type without others inside, got {name} for "
+            f"'{field.name}' of table {definition.name}; declare it STRING and read JSON text with "
+            f"from_json({field.name}, '{name}')"
+        )
     if is_text and not pa.types.is_string(field.type):
         fitted = convert(array.cast(pa.string()), field.type)
     else:

@@ -42,6 +42,7 @@ from penstock.reference import (
 )
 from penstock.settings import Settings
 from penstock.sinks import changes_of
+from penstock.sources.found_schemas import found_schema
 from penstock.sources.links import check_partition
 from penstock.sources.pushed import as_table, check_times
 from penstock.testing.eras import elements_since, with_eras
@@ -97,7 +98,7 @@ class Machine:
         batch_rows: int | None = None,
         day: str = "1970-01-01",
     ) -> None:
-        self.catalog = Catalog()
+        self.catalog = Catalog(schemas=found_schema)
         self._given = {name.lower(): rows for name, rows in (tables or {}).items()}
         self._settings = dict(settings or {})
         self._shards = shards or Settings(settings).shards or 1

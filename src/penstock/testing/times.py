@@ -18,6 +18,7 @@ from penstock.errors import DataError
 from penstock.expr.casts import cast_value
 from penstock.expr.types import STRING, type_name
 from penstock.model import INF, MIN_TIME, TIMESTAMP, Schema
+from penstock.nested.shapes import fields_of, holds, inner_types, is_map, is_nested, is_struct
 from penstock.reference.expressions import canonical
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,11 +31,17 @@ def plain(value: Any) -> Any:
         return (value.replace(tzinfo=value.tzinfo or UTC) - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, date):
         return (value - EPOCH.date()).days
+    if isinstance(value, Mapping):  # a struct
+        return tuple(map(plain, value.values()))
+    if isinstance(value, list | tuple):  # an array, or the entries of a map
+        return tuple(map(plain, value))
     return canonical(value)
 
 
 def meant(value: Any, kind: pa.DataType, day: str, what: str) -> Any:
     """Return a value that a person wrote for a column of a type as a plain one."""
+    if is_nested(kind) and value is not None:
+        return _meant_inside(value, kind, day, what)
     if isinstance(value, str) and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         text = f"{day} {value.zfill(8)}" if _OF_DAY.fullmatch(value.strip()) else value
         try:
@@ -45,6 +52,24 @@ def meant(value: Any, kind: pa.DataType, day: str, what: str) -> Any:
                 f"got {value!r}"
             ) from None
     return plain(value)
+
+
+def _meant_inside(value: Any, kind: pa.DataType, day: str, what: str) -> Any:
+    """Return a nested value as a tuple of plain ones."""
+    if is_map(kind):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        kinds = (kind.key_type, kind.item_type)
+        return tuple(
+            tuple(meant(v, k, day, what) for v, k in zip(pair, kinds, strict=True))
+            for pair in pairs
+        )
+    if is_struct(kind):
+        given = value
+        if isinstance(value, Mapping):
+            given = [value.get(f.name) for f in fields_of(kind)]
+        pairs = zip(given, inner_types(kind), strict=True)
+        return tuple(meant(v, k, day, what) for v, k in pairs)
+    return tuple(meant(v, kind.value_type, day, what) for v in value)
 
 
 def instant(value: Any, stamps: bool, day: str, default: int = INF) -> int:
@@ -74,6 +99,14 @@ def shown_values(values: Sequence[Any], kinds: Sequence[pa.DataType]) -> tuple[A
 
 
 def _shown(value: Any, kind: pa.DataType) -> Any:
+    if is_nested(kind) and value is not None:
+        inner = inner_types(kind)
+        if is_map(kind):
+            return {_shown(k, inner[0]): _shown(v, inner[1]) for k, v in value}
+        if is_struct(kind):
+            pairs = zip(fields_of(kind), value, strict=True)
+            return {f.name: _shown(v, f.type) for f, v in pairs}
+        return [_shown(v, inner[0]) for v in value]
     if value is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         return value
     if pa.types.is_timestamp(kind):
@@ -92,6 +125,8 @@ def value_text(value: Any, kind: pa.DataType) -> str:
     """Return a plain value for a message."""
     if value is None:
         return "null"
+    if is_nested(kind):
+        return str(_shown(value, kind))
     temporal = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     return str(_shown(value, kind)) if temporal else repr(value)
 
@@ -114,7 +149,9 @@ def readable(rows: Any, schema: Schema, day: str) -> Any:
 
 
 def _read(value: Any, kind: pa.DataType | None, name: str, day: str) -> Any:
-    temporal = kind is not None and (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+    temporal = kind is not None and holds(
+        kind, lambda k: bool(pa.types.is_timestamp(k) or pa.types.is_date(k))
+    )
     return meant(value, kind, day, f"the column '{name}'") if temporal else value
 
 

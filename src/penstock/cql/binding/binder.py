@@ -34,6 +34,7 @@ from penstock.cql.binding.areas import inside, inside_of
 from penstock.cql.binding.clock import beside_clock
 from penstock.cql.binding.doubts import doubt_limit
 from penstock.cql.binding.inner import Inner
+from penstock.cql.binding.map_keys import refuse_map_keys
 from penstock.cql.binding.newest import newest_item
 from penstock.cql.binding.over import has_over, time_columns, window_ends
 from penstock.cql.binding.scalars import ScalarBinder
@@ -112,6 +113,7 @@ class QueryBinder:
         return plan
 
     def _check_names(self, plan: Node, query: QuerySyntax) -> None:
+        refuse_map_keys(self.source, plan, query.span)
         seen: set[str] = set()
         for name in plan.schema.names:
             if name.lower() in seen:

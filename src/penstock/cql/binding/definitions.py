@@ -105,6 +105,8 @@ class DefinitionBinder:
         return replace(found, sink=into, early=early, within=within, weight=weight, sql=sql)
 
     def _schema(self) -> Schema:
+        if not self.syntax.columns:
+            return self._found_schema()
         fields: list[Field] = []
         for column in self.syntax.columns:
             if column.name.text.lower() in {f.name.lower() for f in fields}:
@@ -114,6 +116,19 @@ class DefinitionBinder:
             with self.source.at(column.type.span):
                 fields.append(Field(column.name.text, parse_type(column.type.text)))
         return Schema(tuple(fields))
+
+    def _found_schema(self) -> Schema:
+        """Return the columns that files have, where the statement lists none."""
+        kind, name = self.syntax.kind, self.syntax.name
+        format, options = self._format(), self._options()
+        if self.catalog.schemas is None or any(isinstance(v, Secret) for v in options.values()):
+            self.source.fail(
+                f"CREATE {kind.upper()} {name.text} must be followed by its columns in "
+                f"parentheses, such as (id INT, t TIMESTAMP), because no files are looked at here",
+                self.syntax.clauses["USING"].span,
+            )
+        with self.source.at(self.syntax.clauses["USING"].span):
+            return self.catalog.schemas(kind, name.text, format, options)
 
     def _format(self) -> str:
         given: Name | None = self.syntax.clauses.get("USING")

@@ -50,6 +50,7 @@ from penstock.expr.types import (
     parse_type,
     type_name,
 )
+from penstock.nested.shapes import is_struct
 
 OPERATORS: dict[Any, str] = {
     exp.Add: "add",
@@ -134,6 +135,8 @@ def label(source: Script, node: Scalar) -> str:
     """Return the name that an expression without alias gives its output column."""
     if isinstance(node, exp.Column):
         return str(node.this.this)
+    if isinstance(node, exp.Dot):
+        return str(node.expression.this)
     if isinstance(node, exp.Paren):
         return label(source, node.this)
     if isinstance(node, exp.Anonymous):
@@ -299,10 +302,27 @@ class ScalarBinder:
             if self._inside is None:
                 self.uses += [(index, node) for index in columns_of(priority)]
             return priority
+        if qualifier is not None and self.scope.is_struct(name, qualifier):
+            plain = exp.Column(this=table)
+            plain.meta["span"] = qualifier.span
+            return self._field_of(self._column(plain), name, node)
         found = self.scope.find(self.source, name, qualifier, span_of(node))
         if self._inside is None:
             self.uses.append((found.index, node))
         return found.expr
+
+    def _field(self, node: Scalar) -> Expr:
+        name = Name(str(node.expression.this), span_of(node.expression))
+        return self._field_of(self.bind(node.this), name, node)
+
+    def _field_of(self, value: Expr, name: Name, node: Scalar) -> Expr:
+        return self.call("get_field", [value, Literal(name.text, STRING)], node)
+
+    def _element(self, node: Scalar) -> Expr:
+        value, place = self.bind(node.this), self.bind(node.expressions[0])
+        if is_struct(value.type) and isinstance(place, Literal) and place.type == STRING:
+            return self.call("get_field", [value, place], node)
+        return self.call("get_element", [value, place], node)
 
     def _literal(self, node: Scalar) -> Expr:
         text = str(node.this)
@@ -441,7 +461,7 @@ class ScalarBinder:
                 f"such as s [TUMBLE 5 MINUTES], and use its columns window_start and window_end",
                 span_of(node),
             )
-        if not is_function(name):
+        if name != "struct" and not is_function(name):
             told = unknown_function(str(node.this), self.source.functions)
             self.source.fail(told, node.meta["name_span"])
         if node.meta["distinct"] or node.meta["star"] or "filter" in node.meta:
@@ -450,8 +470,24 @@ class ScalarBinder:
                 span_of(node),
             )
         args = [self.bind(arg) for arg in node.expressions]
+        if name == "struct":
+            args = self._named(node, args)
+            name = "named_struct"
         with self.source.at(span_of(node)):
-            return resolve_call(str(node.this), args)
+            return resolve_call(name, args)
+
+    def _named(self, node: Scalar, args: list[Expr]) -> list[Expr]:
+        """Return the arguments of STRUCT with a name before each: its own, or col1, col2, .."""
+        given: Mapping[int, Name] = node.meta.get("names", {})
+        named: list[Expr] = []
+        for number, (part, value) in enumerate(zip(node.expressions, args, strict=True)):
+            name = f"col{number + 1}"
+            if number in given:
+                name = given[number].text
+            elif isinstance(part, exp.Column | exp.Dot):
+                name = label(self.source, part)
+            named += [Literal(name, STRING), value]
+        return named
 
     def _own(self, own: FunctionDef, node: Scalar) -> Expr:
         """A function of the user's own."""
@@ -584,6 +620,8 @@ def _known(condition: Scalar) -> None:
 _HANDLERS: dict[Any, Callable[[ScalarBinder, Scalar], Expr]] = {
     exp.Paren: lambda binder, node: binder.bind(node.this),
     exp.Column: ScalarBinder._column,
+    exp.Dot: ScalarBinder._field,
+    exp.Bracket: ScalarBinder._element,
     exp.Literal: ScalarBinder._literal,
     exp.Boolean: lambda binder, node: Literal(bool(node.this), BOOLEAN),
     exp.Null: lambda binder, node: Literal(None, NULL),

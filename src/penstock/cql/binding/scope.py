@@ -13,6 +13,7 @@ from penstock.errors import suggest
 from penstock.expr.functions import resolve_call
 from penstock.expr.nodes import Column, Expr, shift
 from penstock.model import Schema
+from penstock.nested.shapes import is_struct
 
 PRIORITY = "_priority"
 """The name by which a query reads the priority of a stream's rows."""
@@ -147,6 +148,17 @@ class Scope:
     def has(self, name: str) -> bool:
         """Whether an unqualified name means at least one column."""
         return any(c.name.lower() == name.lower() and not c.hidden for c in self.columns)
+
+    def is_struct(self, name: Name, qualifier: Name) -> bool:
+        """Whether ``qualifier.name`` is a field of a column: no item has a column of that name."""
+        low = name.text.lower(), qualifier.text.lower()
+        if any((c.name.lower(), c.qualifier.lower()) == low for c in self.columns):
+            return False
+        return any(c.name.lower() == low[1] and is_struct(c.type) for c in self.columns) or (
+            self.outer is not None
+            and not self._has_item(qualifier)
+            and self.outer.is_struct(name, qualifier)
+        )
 
     def of_item(self, source: Script, qualifier: Name) -> tuple[ScopeColumn, ...]:
         """Return the columns of one FROM item."""

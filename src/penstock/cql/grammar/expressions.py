@@ -190,17 +190,37 @@ class ExpressionParser(Steps):
         elif self.sign(TokenType.PLUS):
             return self._parse_unary()
         else:
-            node = self._operand()
-            while self.sign(TokenType.DCOLON):
-                node = exp.Cast(this=node, to=self.type_node())
-                node.meta["span"] = self.since(start)
-            if self._curr and self._curr.token_type == TokenType.L_BRACKET:
-                self.fail(
-                    "a window in square brackets must follow an item of FROM, not an expression; "
-                    "there are no arrays"
-                )
+            node = self._behind(self._operand(), start)
         node.meta.setdefault("span", self.since(start))
         return node
+
+    def _behind(self, node: Any, start: int) -> Any:
+        """Read what may stand behind an operand: ``::type``, ``[place]`` and ``.field``."""
+        while self._curr:
+            opened = self.here()[0]
+            if self.sign(TokenType.DCOLON):
+                node = exp.Cast(this=node, to=self.type_node())
+            elif self._curr.token_type == TokenType.L_BRACKET:
+                if self._next and self._next.text.upper() in _WINDOW_WORDS:
+                    self.fail(
+                        "a window in square brackets must follow an item of FROM, not an expression"
+                    )
+                node.meta.setdefault("span", self.since(start))
+                self._advance()
+                node = exp.Bracket(this=node, expressions=[self.scalar()])
+                self.close(TokenType.R_BRACKET, "]", opened)
+            elif self._curr.token_type == TokenType.DOT and self._prev.token_type in _CLOSING:
+                node.meta.setdefault("span", self.since(start))
+                self._advance()
+                node = exp.Dot(this=node, expression=self._field())
+            else:
+                break
+            node.meta["span"] = self.since(start)
+        return node
+
+    def _field(self) -> Any:
+        """Read the name of a field."""
+        return _identifier(self.name("the name of a field"))
 
     def _operand(self) -> Any:
         token = self._curr
@@ -256,19 +276,13 @@ class ExpressionParser(Steps):
                 self._advance()
             else:
                 parts.append(self.name("the name of a column"))
-        if len(parts) > 2:
-            self.fail(
-                "a column must be written as column or item.column, got "
-                + ".".join(p.text for p in parts),
-                (parts[0].span[0], parts[-1].span[1]),
-            )
-        nodes = []
-        for part in parts:
-            node = exp.Identifier(this=part.text, quoted=True)
-            node.meta["span"] = part.span
-            nodes.append(node)
-        table = nodes[0] if len(nodes) == 2 else None
-        return exp.Column(this=nodes[-1], table=table)
+        nodes = [_identifier(part) for part in parts]
+        found = exp.Column(this=nodes[:2][-1], table=nodes[0] if len(nodes) > 1 else None)
+        found.meta["span"] = (parts[0].span[0], parts[:2][-1].span[1])
+        for part, node in zip(parts[2:], nodes[2:], strict=True):  # fields of it
+            found = exp.Dot(this=found, expression=node)
+            found.meta["span"] = (parts[0].span[0], part.span[1])
+        return found
 
     def _parenthesis(self) -> Any:
         opened = self._curr.start
@@ -350,6 +364,7 @@ class ExpressionParser(Steps):
         self._advance()
         distinct = False
         args: list[Any] = []
+        names: dict[int, Name] = {}
         star = False
         if not self.sign(TokenType.R_PAREN):
             if self.is_word("DISTINCT"):
@@ -363,13 +378,17 @@ class ExpressionParser(Steps):
                 star = True
             else:
                 args.append(self.scalar())
+                self._named_as(token, names, args)
                 while self.sign(TokenType.COMMA):
                     args.append(self.scalar())
+                    self._named_as(token, names, args)
             self.close(TokenType.R_PAREN, ")", opened)
         node = exp.Anonymous(this=with_unit(token.text, args), expressions=args)
         node.meta["name_span"] = (token.start, token.end + 1)
         node.meta["distinct"] = distinct
         node.meta["star"] = star
+        if names:
+            node.meta["names"] = names
         node.meta["span"] = self.since(token.start)
         if self.is_word("FILTER") and self._opens(self._next):
             self._advance(2)
@@ -379,6 +398,11 @@ class ExpressionParser(Steps):
             self.close(TokenType.R_PAREN, ")", opened)
         self.over(node)
         return node
+
+    def _named_as(self, call: Any, names: dict[int, Name], args: list[Any]) -> None:
+        """Read ``AS name`` behind an argument of STRUCT."""
+        if call.text.upper() == "STRUCT" and self.accept("AS"):
+            names[len(args) - 1] = self.name("the name of a field")
 
     def _case(self) -> Any:
         start = self._curr.start
@@ -478,17 +502,24 @@ class ExpressionParser(Steps):
         self._advance()
         if word == "DOUBLE":
             self.accept("PRECISION")
-        brackets = [(TokenType.L_PAREN, TokenType.R_PAREN, ")")]
-        if word in ("ARRAY", "MAP", "STRUCT"):
-            brackets.append((TokenType.LT, TokenType.GT, ">"))
-        for opening, closing, sign in brackets:
-            opened = self.here()[0]
-            if self.sign(opening):
-                while self._curr and self._curr.token_type != closing:
-                    self._advance()
-                self.close(closing, sign, opened)
+        opened = self.here()[0]
+        if word in ("ARRAY", "MAP", "STRUCT") and self.sign(TokenType.LT):
+            self._inner_types()
+            self.close(TokenType.GT, ">", opened)
+        elif self.sign(TokenType.L_PAREN):
+            while self._curr and self._curr.token_type != TokenType.R_PAREN:
+                self._advance()
+            self.close(TokenType.R_PAREN, ")", opened)
         span = self.since(start)
         return Name(self.sql[span[0] : span[1]], span)
+
+    def _inner_types(self) -> None:
+        """Read what a nested type holds; what it means is read by `parse_type`."""
+        depth = 0
+        while self._curr and not (depth == 0 and self._curr.token_type == TokenType.GT):
+            depth += self._curr.token_type == TokenType.LT
+            depth -= self._curr.token_type == TokenType.GT
+            self._advance()
 
     def type_node(self) -> Any:
         """Read the name of a type as a node."""
@@ -497,6 +528,18 @@ class ExpressionParser(Steps):
         node.meta["span"] = found.span
         return node
 
+
+def _identifier(name: Name) -> Any:
+    node = exp.Identifier(this=name.text, quoted=True)
+    node.meta["span"] = name.span
+    return node
+
+
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
+
+_WINDOW_WORDS = frozenset(
+    "ROWS RANGE NOW PARTITION UNBOUNDED AFTER BEFORE FIXED SESSION TUMBLE HOP".split(" ")  # noqa: SIM905
+)
 
 _PAIRS = "OVERLAPS must stand between two pairs, (start, end) OVERLAPS (start, end)"
 

@@ -308,7 +308,7 @@ class StatementParser(QueryParser):
             clauses = {"RETURNS": self._returns(name)}
             self._clauses(kind, name, clauses)
         else:
-            if kind != "sink":
+            if kind != "sink" and not self.is_word("USING"):
                 columns = self._columns(kind, name)
             self._clauses(kind, name, clauses)
         span = self.since(start)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.expr.casts import check_cast, try_cast_array
+from penstock.expr.nested_types import has_map
 from penstock.expr.nodes import Expr, Literal
 from penstock.expr.signatures import (
     ANY,
@@ -36,18 +37,27 @@ from penstock.expr.types import (
     is_temporal,
     parse_type,
 )
+from penstock.nested.comparable import comparable
+from penstock.nested.shapes import is_nested
 
 
 def _compare(plain: Any, with_nan: Any) -> Any:
     """Combine Arrow's comparison, false for NaN, with the cases in which NaN makes it true."""
 
     def compare(a: Any, b: Any) -> Any:
+        if is_nested(a.type):
+            return plain(_as_bytes(a), _as_bytes(b))
         result = plain(a, b)
         if not is_floating(a.type):
             return result
         return pc.or_(result, with_nan(pc.is_nan(a), pc.is_nan(b)))
 
     return compare
+
+
+def _as_bytes(value: Any) -> Any:
+    """Return nested values as bytes in their order."""
+    return comparable(value) if isinstance(value, pa.Array) else comparable(pa.repeat(value, 1))[0]
 
 
 equal = _compare(pc.equal, pc.and_)
@@ -83,6 +93,8 @@ def _ordered(a: Any, b: Any) -> tuple[Any, Any]:
 def _is_in(value: Any, *listed: Any) -> Any:
     """Null where the value is null, or where it is not listed and the list has a null."""
     chosen = [item for item in listed if item is not None]
+    if is_nested(value.type):  # others than nulls are compared one by one
+        return pa.nulls(len(value), BOOLEAN)
     found = pc.is_in(value, value_set=pa.array(chosen, value.type))
     unknown = pc.is_null(value)
     if len(chosen) < len(listed):
@@ -122,7 +134,19 @@ def _try_cast(value: Any, name: str) -> Any:
     return try_cast_array(value, parse_type(name))
 
 
-_COMPARABLE = alike("two values of one type (use CAST)", gives=BOOLEAN)
+def _comparable(type_: pa.DataType) -> bool:
+    return not has_map(type_)
+
+
+def _no_map(args: Sequence[Expr]) -> str:
+    if not any(has_map(arg.type) for arg in args):
+        return ""
+    return " that can be compared, which a MAP is not; compare map_keys(x) and map_values(x)"
+
+
+_COMPARABLE = alike(
+    "two values of one type (use CAST)", _comparable, gives=BOOLEAN, instead=_no_map
+)
 _TRUTHS = takes(TRUTH, TRUTH, gives=BOOLEAN)
 _EVERY = takes(ANY, gives=BOOLEAN)
 
@@ -193,7 +217,7 @@ FUNCTIONS = (
     infix(
         "in",
         "x IN (a, b, ..)",
-        alike("values of one type", gives=BOOLEAN, most=None),
+        alike("values of one type", _comparable, gives=BOOLEAN, most=None, instead=_no_map),
         (_is_in, lambda value, *listed: value.isin(*listed)),
         "Whether the value is one of the list.",
         constants=range(1, 1 << 31),
@@ -217,7 +241,7 @@ FUNCTIONS = (
     ),
     function(
         "nullif(a, b)",
-        alike("two values of one type"),
+        alike("two values of one type", _comparable, instead=_no_map),
         _nullif,
         "Null where both are equal, else the first.",
     ),

@@ -19,6 +19,9 @@ import pyarrow.compute as pc
 from penstock.decimals import is_decimal
 from penstock.expr.decimal_casts import DECIMAL_TEXT, to_decimal
 from penstock.model import TIMESTAMP, Mask, one_array, to_mask
+from penstock.nested.shapes import is_nested
+from penstock.sources.readers.json_values import read_nested
+from penstock.sources.readers.nested_columns import fit_nested
 
 _INTEGER = r"^[+-]?[0-9]+$"
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|nan|inf|infinity)$"
@@ -49,11 +52,14 @@ FALSE = ("0", "false", "False", "FALSE", "f", "F", "no")
 def convert(text: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
     """Return text (or bytes) as ``type``, null where it does not fit, and where that is.
 
-    Nulls stay null and are not bad.
+    Nulls stay null and are not bad.  Nested types are read from JSON.
     """
     text, bad = _as_strings(text)
     if pa.types.is_string(type):
         return text, bad
+    if is_nested(type):
+        result, more = read_nested(text, type, convert)
+        return result, bad | more
     text = pc.utf8_trim_whitespace(text)
     if pa.types.is_boolean(type):
         result, more = _booleans(text)
@@ -211,6 +217,8 @@ def plain(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask] | None:
     array = one_array(array)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if is_nested(type):
+        return fit_nested(array, type, plain)
     given = array.type
     none_bad = np.zeros(len(array), bool)
     if given == type:

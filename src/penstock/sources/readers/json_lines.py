@@ -24,11 +24,13 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from penstock.catalog import StreamDef
-from penstock.decimals import is_decimal
 from penstock.expr.types import type_name
 from penstock.model import I64, TIMESTAMP, Field, Mask, one_array
+from penstock.nested.json_text import Object, loads
+from penstock.nested.shapes import holds, is_map, is_nested, with_inner
 from penstock.sources.readers.base import Asked, Slice, refuses_missing
 from penstock.sources.readers.conversion import convert, naive_utc
+from penstock.sources.readers.json_values import BadValueError, text_of
 from penstock.sources.readers.lines import (
     Block,
     Rows,
@@ -38,6 +40,7 @@ from penstock.sources.readers.lines import (
     pieces,
     unreadable,
 )
+from penstock.sources.readers.nested_columns import fit_nested
 
 _SMALL = 32
 """Lines of a failing part that are no longer halved but read one by one."""
@@ -51,21 +54,8 @@ _AFTER_OBJECT = np.isin(np.arange(256), list(b",]}"))
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _BRACKET = re.compile(rf"{_STRING}?|([\[{{])|([\]}}])".encode(), re.S)
 _NUMBER_WORD = re.compile(rf"({_STRING})|(-?)Inf(?:inity)?|-?NaN", re.S)
-_HALF = re.compile("[\ud800-\udfff]")
 _SIMPLE_KEY = re.compile(r"[A-Za-z0-9_ .:$@#-]+")
 _ESCAPED_KEY = r"\\u00[2-7]"
-
-
-class _Number(str):
-    """A number of a JSON line as it is written there."""
-
-
-class _Object(list[tuple[str, Any]]):
-    """The keys and values of a JSON object, in order."""
-
-
-class _BadLineError(Exception):
-    """Says why a line is rejected."""
 
 
 def read_json(asked: Asked) -> Iterator[Slice]:
@@ -81,6 +71,12 @@ def read_json(asked: Asked) -> Iterator[Slice]:
 
 def _read_block(definition: StreamDef, block: Block, wanted: Sequence[int]) -> Rows:
     keys = _spelling(definition, block, wanted)
+    if any(holds(definition.schema[at].type, is_map) for at in wanted):  # Arrow reads no maps
+        faults = unreadable(block)
+        readable = ~block.blank
+        readable[list(faults)] = False
+        slow = _slow(definition, block, np.flatnonzero(readable), keys)
+        return replace(slow, broken={**faults, **slow.broken})
     tried = is_clean(block) and _plain_objects(block)
     if tried:
         found = _attempt(definition, block, keys)
@@ -142,7 +138,7 @@ def _spelling(definition: StreamDef, block: Block, wanted: Sequence[int]) -> dic
     for line in head.split(b"\n")[:8]:
         try:
             found = _parsed(line)
-        except (_BadLineError, UnicodeDecodeError):
+        except (BadValueError, UnicodeDecodeError):
             continue
         spelled = {key.lower(): key for key, _ in found} | {key: key for key, _ in found}
         break
@@ -243,9 +239,7 @@ def _fast(
     if not block.count:
         return {at: pa.array([], type) for at, type in declared.items()}, 0, np.zeros(0, bool)
     # Arrow's JSON reader knows no dates, and of timestamps only those without a zone.
-    asked = [
-        (key, pa.string() if _is_text(declared[at]) else declared[at]) for at, key in keys.items()
-    ]
+    asked = [(key, _asked_type(declared[at])) for at, key in keys.items()]
     size = len(block.data)
     width = max(1 << 20, size // 8) if block.count > 8 else size + 1
     table = pyarrow.json.read_json(
@@ -264,8 +258,37 @@ def _fast(
             doubtful |= bad
         elif pa.types.is_floating(declared[at]):
             doubtful |= np.asarray(pc.fill_null(pc.is_inf(array), False))
+        elif is_nested(declared[at]):
+            array, bad = _inside(array, declared[at])
+            doubtful |= bad
         arrays[at] = array
     return arrays, table.num_rows, doubtful
+
+
+def _asked_type(type: pa.DataType) -> pa.DataType:
+    """Return the type as which Arrow is asked to read a column."""
+    if is_nested(type):
+        return with_inner(type, _asked_type)
+    return pa.string() if _is_text(type) else type
+
+
+def _inside(array: pa.Array, type: pa.DataType) -> tuple[pa.Array, Mask]:
+    """Return a nested column as its type, and where it holds what must be looked at."""
+
+    def fit(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask]:
+        if is_nested(kind):
+            return _inside(column, kind)
+        if _is_day(kind):
+            return _days(column, kind)
+        if _is_text(kind):
+            return convert(column, kind)
+        if pa.types.is_floating(kind):
+            return column, np.asarray(pc.fill_null(pc.is_inf(column), False))
+        return column, np.zeros(len(column), bool)
+
+    found = fit_nested(array, type, fit)
+    assert found is not None
+    return found
 
 
 def _is_text(type: pa.DataType) -> bool:
@@ -336,7 +359,7 @@ def _slow(definition: StreamDef, block: Block, chosen: I64, keys: Mapping[int, s
         try:
             found = _parsed(block.line(place))
             row = {at: _text(found, field) for at, field in fields.items()}
-        except _BadLineError as error:
+        except BadValueError as error:
             broken[place] = str(error)
             continue
         places.append(place)
@@ -357,38 +380,28 @@ def _must_be(field: Field) -> str:
     return f"the key '{field.name}' must be {type_name(field.type)}"
 
 
-def _parsed(line: bytes) -> _Object:
+def _parsed(line: bytes) -> Object:
     """Return the keys and values of a line, which must be UTF-8."""
     if len(line) > 2 * _DEEPEST and _too_deep(line):
-        raise _BadLineError(f"a line must be a JSON object of at most {_DEEPEST} levels")
+        raise BadValueError(f"a line must be a JSON object of at most {_DEEPEST} levels")
     text = line.decode()
     try:
         try:
-            found = _loads(text)
+            found = loads(text)
         except ValueError:
             # Arrow takes these words for numbers, in whatever form.
             if "Inf" not in text and "NaN" not in text:
                 raise
-            found = _loads(_NUMBER_WORD.sub(_python_word, text))
+            found = loads(_NUMBER_WORD.sub(_python_word, text))
     except ValueError as error:
-        raise _BadLineError(f"a line must be a JSON object: {error}") from None
-    if isinstance(found, _Object):
+        raise BadValueError(f"a line must be a JSON object: {error}") from None
+    if isinstance(found, Object):
         return found
     if isinstance(found, list):
-        raise _BadLineError(
+        raise BadValueError(
             "a line must be a JSON object, got an array; write each object on a line of its own"
         )
-    raise _BadLineError("a line must be a JSON object, got a single value")
-
-
-def _loads(text: str) -> Any:
-    return json.loads(
-        text,
-        object_pairs_hook=_Object,
-        parse_int=_Number,
-        parse_float=_Number,
-        parse_constant=_Number,
-    )
+    raise BadValueError("a line must be a JSON object, got a single value")
 
 
 def _python_word(found: re.Match[str]) -> str:
@@ -406,7 +419,7 @@ def _too_deep(line: bytes) -> bool:
     return False
 
 
-def _value(found: _Object, name: str) -> Any:
+def _value(found: Object, name: str) -> Any:
     """Return the value of a column: that of its own name, else of its name in any case."""
     same = [value for key, value in found if key == name]
     if not same:
@@ -417,50 +430,12 @@ def _value(found: _Object, name: str) -> Any:
             if key.isascii() == name.isascii() and key.lower() == lower
         ]
     if len(same) > 1:
-        raise _BadLineError(
+        raise BadValueError(
             f"the key '{name}' must be there once, in whatever case, got {len(same)}"
         )
     return same[0] if same else None
 
 
-def _text(found: _Object, field: Field) -> str | None:
+def _text(found: Object, field: Field) -> str | None:
     """Return the value of a column as text that may fit its type; one that cannot is refused."""
-    value, type = _value(found, field.name), field.type
-    if value is None:
-        return None
-    if pa.types.is_string(type):
-        text = str(value) if isinstance(value, str) else _written(value)
-        if not text.isascii() and _HALF.search(text):
-            raise _BadLineError(
-                f"the key '{field.name}' must be text, got half of a surrogate pair"
-            )
-        return text
-    if isinstance(value, bool):
-        fits = pa.types.is_boolean(type)
-        value = str(value).lower()
-    elif pa.types.is_boolean(type):
-        fits = False
-    elif pa.types.is_integer(type):
-        fits = isinstance(value, _Number)
-    elif is_decimal(type):
-        fits = isinstance(value, str)  # numbers, and texts of numbers
-    elif pa.types.is_floating(type):
-        fits = isinstance(value, _Number) or value in ("NaN", "Infinity", "-Infinity")
-    else:
-        fits = isinstance(value, str) and not isinstance(value, _Number)
-        fits = fits and not _HALF.search(value)
-    if not fits:
-        raise _BadLineError(_must_be(field))
-    return str(value)
-
-
-def _written(value: Any) -> str:
-    """Return a value as JSON text, its numbers as they were written."""
-    if isinstance(value, _Number):
-        return str(value)
-    if isinstance(value, _Object):
-        pairs = (f"{json.dumps(key)}: {_written(inner)}" for key, inner in value)
-        return "{" + ", ".join(pairs) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_written, value)) + "]"
-    return json.dumps(value)
+    return text_of(_value(found, field.name), field.type, f"the key '{field.name}'")

@@ -1,0 +1,1 @@
+"""Values inside values: ARRAY, STRUCT and MAP columns, taken apart, put together, and compared."""
