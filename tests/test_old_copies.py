@@ -592,6 +592,28 @@ def test_a_start_that_is_refused_for_another_plan_sweeps_nothing(
         assert not left.exists()
 
 
+def test_a_priority_that_became_another_is_told(spark: Any, tmp_path: Path) -> None:
+    def opened(priority: str, shown: str) -> Session:
+        session = Session(spark, checkpoint=tmp_path / "checkpoint", autostart=False)
+        session.sql(
+            f"CREATE STREAM m (k INT, t BIGINT) USING memory TIMESTAMP BY t PRIORITY {priority};"
+            f"CREATE QUERY q AS SELECT {shown} FROM m [RANGE 5]"
+        )
+        return session
+
+    with opened("k", "k, _priority AS p") as session:
+        session.push("m", [(2, 1)])
+        session.start()
+        session.await_idle(100)
+    with opened("CASE WHEN k > 5 THEN 9 ELSE 0 END", "k, _priority AS p") as session:
+        told = "PRIORITY of stream m must be as it was .* but it was k and is CASE WHEN k > 5"
+        with pytest.raises(StateError, match=told):
+            session.start()
+    with opened("k", "k") as session:
+        with pytest.raises(StateError, match="its text or sink mode has changed"):
+            session.start()
+
+
 def test_a_view_in_a_table_that_is_gone_begins_anew(spark: Any, lives: Lives) -> None:
     life = lives.late.copy("anew")
     with sqlite3.connect(life.folder / "answers.db") as connection:

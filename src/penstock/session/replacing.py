@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from penstock import algebra
 from penstock.algebra import Node
-from penstock.catalog import QueryDef, written_tables
+from penstock.catalog import Catalog, QueryDef, written_tables
+from penstock.cql.render import expr_text
 from penstock.errors import PenstockError, StateError
 from penstock.physical.lane_plan import has_priorities
 from penstock.session.outlets import Way, open_outlets, ways
@@ -120,6 +121,24 @@ def check_same_priorities(name: str, new: Node, old: Node) -> None:
         f"{instead}; or write DROP QUERY IF EXISTS {name} before CREATE QUERY, for one run: it "
         f"begins anew"
     )
+
+
+def check_priority_clauses(session: Session, query: QueryDef, known: Catalog) -> None:
+    """Refuse that a PRIORITY became another, where the query's plan has changed by it."""
+    for name in sorted(algebra.streams_with_priorities(query.plan)):
+        stream, before = session.catalog.get("stream", name), known.streams.get(name.lower())
+        if before is None or before.priority == stream.priority:
+            continue
+        was, now = (
+            "none" if s.priority is None else expr_text(s.priority, s.schema.names)
+            for s in (before, stream)
+        )
+        raise StateError(
+            f"PRIORITY of stream {name} must be as it was when query '{query.name}' began, which "
+            f"reads it as _priority or differs otherwise too, but it was {was} and is {now}. "
+            f"Nothing was changed: put it back; or write DROP QUERY IF EXISTS {query.name} before "
+            f"CREATE QUERY, for one run: it begins anew"
+        )
 
 
 def check_streams(session: Session, query: QueryDef) -> None:

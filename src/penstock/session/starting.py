@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.algebra import Node
 from penstock.asking.checkpoints import open_checkpoint
+from penstock.asking.encoding import Declared
 from penstock.catalog import CLOCK, QueryDef, written_tables
 from penstock.errors import PenstockError, StateError
 from penstock.physical.lane_plan import has_priorities
@@ -24,6 +25,7 @@ from penstock.session.outlets import (
 )
 from penstock.session.replacing import (
     check_priorities,
+    check_priority_clauses,
     check_same_priorities,
     check_streams,
     replace_running,
@@ -138,9 +140,11 @@ def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
         check_streams(session, definition)
         booked = handle.booked()
         replaces = session.pipeline.book.replaces(booked)
-        known = _known(session, name) if replaces else None
-        if known is not None:
+        declared = _declared(session) if replaces else None
+        known = None if declared is None else _known(declared, name)
+        if declared is not None and known is not None:
             check_same_priorities(definition.name, definition.plan, known[0])
+            check_priority_clauses(session, definition, declared.catalog)
         session.pipeline.book.check(booked)
         other = replaces and not _alike(handle, known)
         if replaces:
@@ -159,10 +163,14 @@ def _checked(session: Session, name: str, definition: QueryDef) -> list[str]:
     return opened
 
 
-def _known(session: Session, name: str) -> tuple[Node, str] | None:
+def _declared(session: Session) -> Declared:
+    """Return what was declared when the newest manifest of the checkpoint was written."""
+    return open_checkpoint(session._folder).declared(session.pipeline.manifest)
+
+
+def _known(declared: Declared, name: str) -> tuple[Node, str] | None:
     """Return the plan and the mode of a query as the checkpoint knows it."""
-    manifest = session.pipeline.manifest
-    found = open_checkpoint(session._folder).declared(manifest).queries
+    found = declared.queries
     return next((told for key, told in found.items() if key.lower() == name.lower()), None)
 
 

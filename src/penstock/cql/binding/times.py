@@ -166,6 +166,12 @@ def seconds(source: Script, duration: Duration, word: str) -> float:
         source.fail(
             f"a duration must be more than 0, got {source.text(duration.span)}", duration.span
         )
+    if micros > LONGEST:
+        source.fail(
+            f"a duration must be below 2**61 microseconds, got {source.text(duration.span)}; write "
+            f"a shorter one",
+            duration.span,
+        )
     return float(micros / 1_000_000)
 
 

@@ -276,6 +276,11 @@ CLAUSES = (
 
 EXPRESSIONS = (
     _word(
+        r"\bPRIORITY\s*(?P<at>\(\s*SELECT\b)",
+        "a sub-query cannot stand in PRIORITY, which is computed of each row alone: use columns",
+        only="a query must read something",
+    ),
+    _word(
         r"(?:!?~\*?)(?=\s*')|\bSIMILAR\s+TO\b|\bREGEXP\b|\bGLOB\b",
         "an expression is matched by RLIKE, a pattern with % and _ by LIKE",
     ),
@@ -289,6 +294,7 @@ EXPRESSIONS = (
         "times are in UTC and have no zone: leave AT TIME ZONE out, or add an INTERVAL",
     ),
     _word(
+        r"(?<!WITHIN )(?<!AFTER )(?<!LAG )(?<!SLACK )(?<!STEP )"
         r"(?P<at>[-+]\s*(?P<d_by>\d+\s+(?:MICRO|MILLI)?(?:SECOND|MINUTE|HOUR|DAY|WEEK)S?))\b\s*",
         "a time is moved by an INTERVAL: write INTERVAL {d_by}",
     ),
