@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,8 @@ def test_a_killed_run_leaves_nothing_after_the_next_start(tmp_path, whole):
     assert len(family) >= 2
     running.kill()
     for process in family if whole else ():
-        os.kill(process, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # some end by themselves meanwhile
+            os.kill(process, signal.SIGKILL)
     running.wait()
     while any(Path(f"/proc/{p}").exists() for p in family) and time.monotonic() < deadline:
         time.sleep(0.1)
