@@ -477,7 +477,7 @@ def test_a_session_reads_and_writes_them_and_goes_on_after_a_restart(
         session.start()
         session.push("m", [(Decimal("0.1"), b"\x1f", 1), ("0.2", None, 2), (3, b"", 3)])
         session.await_idle()
-        found = session.sql("SELECT k, total, mean FROM sums").to_arrow().to_pylist()
+        found = session.query("SELECT k, total, mean FROM sums").rows.to_pylist()
     assert {tuple(map(shown, row.values())) for row in found} == {
         (None, "99999999999.99", "99999999999.990000"),
         (b"\x1f", "0.31", "0.155000"),

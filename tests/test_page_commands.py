@@ -171,7 +171,7 @@ def new_folder(place: Path) -> Path:
 
 FEW = {
     "examples/nexmark/generate.py": ["--events", "3000"],
-    "examples/linear_road/generate.py": ["--minutes", "2", "--last", "20", "--days", "2"],
+    "examples/linear_road/generate.py": ["--minutes", "1", "--last", "20", "--days", "2"],
 }
 """What keeps the generators of events short."""
 MADE = {
