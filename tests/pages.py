@@ -217,10 +217,6 @@ def _value(kind: pa.DataType, chance: random.Random, now: datetime) -> Any:
         return chance.random() < 0.5
     if pa.types.is_integer(kind):
         return chance.randrange(5)
-    if pa.types.is_nested(kind):
-        return None
-    if pa.types.is_decimal(kind):
-        return str(chance.randrange(10))
     if pa.types.is_floating(kind):
         return round(chance.uniform(0, 50), 2)
     if pa.types.is_decimal(kind):
