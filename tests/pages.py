@@ -12,12 +12,14 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.model import Schema
+from penstock.nested.shapes import is_array, is_map, is_struct
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -215,10 +217,14 @@ def _value(kind: pa.DataType, chance: random.Random, now: datetime) -> Any:
         return chance.random() < 0.5
     if pa.types.is_integer(kind):
         return chance.randrange(5)
-    if pa.types.is_nested(kind):
-        return None
-    if pa.types.is_decimal(kind):
-        return str(chance.randrange(10))
     if pa.types.is_floating(kind):
         return round(chance.uniform(0, 50), 2)
+    if pa.types.is_decimal(kind):
+        return Decimal(chance.randrange(5000)).scaleb(-kind.scale)
+    if is_map(kind):
+        return {_value(kind.key_type, chance, now): _value(kind.item_type, chance, now)}
+    if is_struct(kind):
+        return {f.name: _value(f.type, chance, now) for f in kind}
+    if is_array(kind):
+        return [_value(kind.value_type, chance, now) for _ in range(chance.randrange(1, 3))]
     return chance.choice(["a", "b", "closed"])

@@ -24,6 +24,7 @@ import pyarrow as pa
 from penstock.errors import ConfigError, StateError, suggest
 from penstock.expr.types import is_decimal, parse_type, type_name
 from penstock.model import Schema
+from penstock.nested.shapes import is_nested
 
 FORMS = ("arrow", "pandas", "numpy")
 """What arrays a scalar function may take; an aggregate always takes those of NumPy."""
@@ -260,6 +261,11 @@ def state_columns(made: Any, place: str) -> tuple[StateColumn, ...]:
         word = type_name(kind)
         if word in ("TIMESTAMP", "DATE"):
             raise ConfigError(f"the state '{name}' of {place} must be a BIGINT, got {word}")
+        if is_nested(kind):
+            raise ConfigError(
+                f"the state '{name}' of {place} must be a number, text or BOOLEAN, got {word}; "
+                f"keep one state for each part"
+            )
         if is_decimal(kind) or word == "BINARY":
             wanted = "a BIGINT of the smallest units" if is_decimal(kind) else "a STRING"
             raise ConfigError(f"the state '{name}' of {place} must be {wanted}, got {word}")

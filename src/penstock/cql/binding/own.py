@@ -37,6 +37,7 @@ from penstock.expr.types import (
 )
 from penstock.expr.types import type_name as word
 from penstock.model import Field, Schema
+from penstock.nested.shapes import is_nested
 
 _WINDOWS = (*ORDINALS, *PICKS, "lag", "lead", "ntile", "grouping", "grouping_id")
 
@@ -100,6 +101,11 @@ def declared_function(
             f"none; a constant can stand in the query"
         )
     for kind in (*parameters.types, returns):
+        if is_nested(kind):
+            raise QueryError(
+                f"a function of your own takes and gives numbers, texts, times and BOOLEAN, got "
+                f"{type_name(kind)}; declare STRING, and to_json and from_json in the query"
+            )
         if is_decimal(kind) or kind == BINARY:
             raise QueryError(
                 f"a function of your own takes and gives numbers, texts, times and BOOLEAN, got "
