@@ -609,9 +609,9 @@ def test_a_priority_that_became_another_is_told(spark: Any, tmp_path: Path) -> N
         told = "PRIORITY of stream m must be as it was .* but it was k and is CASE WHEN k > 5"
         with pytest.raises(StateError, match=told):
             session.start()
-    with opened("k", "k") as session:
-        with pytest.raises(StateError, match="its text or sink mode has changed"):
-            session.start()
+    changed = "its text or sink mode has changed"
+    with opened("k", "k") as session, pytest.raises(StateError, match=changed):
+        session.start()
 
 
 def test_a_view_in_a_table_that_is_gone_begins_anew(spark: Any, lives: Lives) -> None:
