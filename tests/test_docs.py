@@ -19,6 +19,7 @@ import pytest
 from penstock.cql.binding.script import Script
 from penstock.cql.binding.times import INTEGERS, WindowBinder
 from penstock.cql.grammar.parse import parse_window
+from penstock.expr.functions import FUNCTIONS
 from penstock.model import INF, Field, Schema
 from penstock.reference import window
 from penstock.testing import Rig
@@ -134,3 +135,7 @@ def test_every_setting_and_clause_is_described() -> None:
     text = LANGUAGE.read_text()
     for word in ("SLACK", "IDLE AFTER", "PRIORITY", "LATE INTO", "ON ERROR", "VALID FROM"):
         assert word in text
+
+
+def test_the_readme_counts_the_functions() -> None:
+    assert f" {len(FUNCTIONS)} [functions](docs/functions.md)" in (ROOT / "README.md").read_text()
