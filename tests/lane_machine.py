@@ -51,6 +51,9 @@ class Inside:
         self._answerer: Answerer | None = None
         self.pid, self.started = 0, False
 
+    def await_start(self) -> None:
+        return None
+
     def renew(self, told: Renewal) -> None:
         self._answerer = Answerer(told.plan, told.settings)
         storage = self._machine.engine._storage

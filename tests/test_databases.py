@@ -141,8 +141,8 @@ def test_logs_and_intervals_are_added_once(place, mode):
 # Values
 
 
-KINDS = (*types.TYPES, types.decimal_type(10, 2), types.decimal_type(38, 10))
-EVERY_TYPE = Schema(tuple(Field(types.type_name(t).lower(), t) for t in KINDS))
+TYPES = (*types.TYPES, types.decimal_type(10, 2), types.decimal_type(38, 10))
+EVERY_TYPE = Schema(tuple(Field(types.type_name(t).lower(), t) for t in TYPES))
 VALUES: dict[str, list[Any]] = {
     "boolean": [True, False, None],
     "tinyint": [-128, 127, None],

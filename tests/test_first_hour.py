@@ -482,7 +482,10 @@ def test_frames_that_cannot_be_taken_are_told() -> None:
             (lambda: session.stream(times, time="t"), "'t' of a stream must not be null"),
             (lambda: session.table([1, 2]), "as a pandas, Arrow or Spark frame.*got list"),
             (lambda: session.table(pa.table({})), "got no columns"),
-            (lambda: session.table(pa.table({"x": [[1]]})), "type that Penstock has, got list"),
+            (
+                lambda: session.table(pa.table({"x": pa.array([1], pa.time64("us"))})),
+                "type that Penstock has, got time64",
+            ),
             (lambda: session.table(pa.table({"x": pa.array([2**63], pa.uint64())})), "its row 1"),
         ):
             with pytest.raises(PenstockError, match=sentence):

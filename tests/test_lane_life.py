@@ -387,17 +387,20 @@ def test_rows_whose_priority_fails_come_by_their_batch(spark: Any) -> None:
     with LaneRun(spark, {"pairs": PAIRS, "itself": ITSELF}, shards=1) as run:
         now = run.play("before", 2)
         run.start()
-        told = "rows of stream a come by their batch: PRIORITY p of stream a must be from 0"
+        run.ready()
         rows = [run.row(1, now, 3), run.row(2, now, -1), run.row(1, now, 3)]
         run.rows["a"] += [(row, now) for row in rows]
         folder, stream = run.session._spool_folder("a"), run.session.catalog.streams["a"]
         Spool(folder, stream.schema).push(rows)  # as another program might: push() refuses them
-        wait_for(lambda: told in run.lane.status().why)
+        run.lane.notify("a")
+        wait_for(lambda: run.lane.status().unfit == 1)
+        assert "PRIORITY p of stream a must be from 0" in run.lane.status().last_unfit
         now = run.play("more", 2, now)
         run.session.await_idle(100)
         run.ready()
         run.alarm("a", [run.row(1, now, 3)])
         assert run.lane.status().why == ""
+        assert run.lane.status().unfit == 1
         run.end()
         run.check()
 

@@ -81,7 +81,16 @@ def test_a_lane_is_there_where_streams_have_priorities(streams: dict[str, Stream
         },
         "lost": 0,
         "last_loss": "",
+        "unfit": 0,
+        "last_unfit": "",
     }
+
+
+def test_rows_that_have_no_priority_are_counted(streams: dict[str, StreamDef]) -> None:
+    told = "PRIORITY p of stream temps must be from 0 (normal) to 255 on every row, got 300"
+    runs = state(status(unfit=2, last_unfit=told), list(streams.values()))
+    assert f"2 come with their batch: {told}" in str(runs)
+    assert runs.described()["unfit"] == 2
 
 
 def test_why_a_lane_does_not_run(streams: dict[str, StreamDef]) -> None:

@@ -36,7 +36,13 @@ from penstock.lane.latencies import Latencies, Meter
 from penstock.lane.memory import Memory
 from penstock.lane.outstanding import Outstanding
 from penstock.lane.tap import CHUNK_ROWS, Block, OtherRowsError, Tap
-from penstock.lane.worker import Question, Renewal, Worker, WorkerLostError
+from penstock.lane.worker import (
+    Question,
+    Renewal,
+    Worker,
+    WorkerFailedError,
+    WorkerLostError,
+)
 from penstock.model import I64, one_array
 from penstock.physical.answered import Answered
 from penstock.physical.early_plan import early_outlet
@@ -53,6 +59,10 @@ _LOOK_EVERY = 0.01
 """Seconds between two looks at streams that nobody tells about."""
 _LONGEST_PAUSE = 10.0
 """Most seconds between two attempts to start the process again."""
+_UNTIL_NEWER = 1.0
+"""Seconds that a newer batch may need to be told of, where the files of the one before are gone."""
+_MOST_STALE = 5
+"""So many batches after one another may be gone when the process is told of them."""
 _MOST_WAITING = 1 << 16
 """Rows that may wait: as many as that are not read ahead of the batches, which take them too."""
 _TO_STOP = 1.0
@@ -84,6 +94,10 @@ class LaneStatus:
     """How often the process was lost."""
     last_loss: str = ""
     """How, the last time."""
+    unfit: int = 0
+    """Rows whose PRIORITY has no value from 0 to 255: they count as normal here."""
+    last_unfit: str = ""
+    """What is wrong with the last one."""
 
 
 class Lane:
@@ -138,6 +152,8 @@ class Lane:
         self._count = 0
         self._rows: dict[str, Meter] = {}
         self._losses, self._last_loss = 0, ""
+        self._stale = 0
+        self._unfit, self._last_unfit = 0, ""
         self.delivered = journal.last
         self._recall()
 
@@ -225,6 +241,7 @@ class Lane:
         """End after the turn under way; a process that hangs is not waited for."""
         with self._lock:
             self._stopping = True
+            self._lock.notify_all()
         self._wake.set()
         if self._thread is threading.current_thread():  # a callback says so: it is in a turn
             self._thread = None
@@ -408,6 +425,9 @@ class Lane:
                     self._lock.notify_all()
             if tap.read > before:
                 self._troubles.pop(name, None)
+            if tap.unfit:
+                self._unfit, self._last_unfit = self._unfit + tap.unfit, tap.last_unfit
+                tap.unfit = 0
 
     def _is_ready(self) -> bool:
         """Whether rows can be answered now; starts the process, and tells it what is new."""
@@ -419,36 +439,49 @@ class Lane:
                     return False
                 self._worker = Worker(self.config.lane_patience)
                 with self._lock:
-                    self._news = self._news or self._told
+                    self._news, self._told = self._news or self._told, None
+            self._worker.await_start()  # batches go on meanwhile
             with self._lock:
                 news, self._news = self._news, None
                 if news is not None:  # with all turns so far: what they answered is remembered
                     news, self._told = replace(news, memory=list(self._memory.rows)), None
-            if news is not None:
-                self._renew(news)
+            if news is not None and not self._renew(news):
+                return False
             self._why, self._pause = "", 0.25
         except WorkerLostError as why:
             self._give_up(why)
             return False
         return bool(len(self._buffers))
 
-    def _renew(self, news: Renewal) -> None:
-        """Let the process go on from another batch."""
+    def _renew(self, news: Renewal) -> bool:
+        """Let the process go on from another batch; False: there is a newer one meanwhile."""
         assert self._worker is not None
         try:
             self._worker.renew(news)
-        except WorkerLostError:
+        except WorkerLostError as why:
             with self._lock:
+                if isinstance(why, WorkerFailedError) and self._stale < _MOST_STALE:
+                    # files of a batch are swept when the next one is committed
+                    self._lock.wait_for(
+                        lambda: self._news is not None or self._stopping, _UNTIL_NEWER
+                    )
+                    self._stale += 1
+                    if self._news is not None:
+                        self._wake.set()
+                        return False
                 self._news = self._news or news
             raise
+        self._stale = 0
         with self._lock:
             self._told = news
             self._muted = {q: since for q, since in self._muted.items() if since > news.batch}
+        return True
 
     def _give_up(self, why: WorkerLostError) -> None:
         """Go on without the process for a while: the main lane has its rows."""
-        self._why = f"its process was lost: {why}; it is started again"
-        self._losses, self._last_loss = self._losses + 1, str(why)
+        if not self._stopping:  # otherwise it was ended, not lost
+            self._why = f"its process was lost: {why}; it is started again"
+            self._losses, self._last_loss = self._losses + 1, str(why)
         if self._worker is not None:
             self._worker.close()
         self._worker = None
@@ -595,6 +628,8 @@ class Lane:
             {query: meter.rate() for query, meter in meters.items()},
             self._losses,
             self._last_loss,
+            self._unfit,
+            self._last_unfit,
         )
 
 

@@ -20,7 +20,7 @@ from penstock.catalog import StreamDef
 from penstock.errors import StateError
 from penstock.model import I64, Mask, one_array
 from penstock.physical.judging import Judge
-from penstock.physical.priorities import priorities
+from penstock.physical.priorities import fit_priorities
 from penstock.physical.progress import POSITION_BITS, Progress
 from penstock.sources.base import Limits, Paced, StreamReader
 from penstock.sources.formats import read_slice, tap_of
@@ -96,6 +96,8 @@ class Tap:
         self._named = any(progress.partitions)
         self._by_their_clock = False
         self._news: Progress | None = None
+        self.unfit, self.last_unfit = 0, ""
+        """Rows whose PRIORITY has no value, which count as normal; why the last one has none."""
         self.given = self.read
         """How many rows have been read and, if they are important, wait to be answered."""
 
@@ -175,7 +177,9 @@ class Tap:
     ) -> Iterator[Block]:
         judged = self._judge.judge(table, position, partition)
         columns = [one_array(column) for column in table.columns]
-        level = priorities(self.stream, columns, table.num_rows)
+        level, unfit, told = fit_priorities(self.stream, columns, table.num_rows)
+        if unfit:
+            self.unfit, self.last_unfit = self.unfit + unfit, told
         wanted = (level > 0) & ~judged.late
         if len(self._answered):
             wanted &= ~self._were_answered(judged.seq, judged.time)

@@ -143,6 +143,8 @@ class LaneState:
             },
             "lost": status.losses,
             "last_loss": status.last_loss,
+            "unfit": status.unfit,
+            "last_unfit": status.last_unfit,
         }
 
     def __str__(self) -> str:
@@ -150,4 +152,6 @@ class LaneState:
         rows = "1 row" if status.answered == 1 else f"{status.answered:,} rows"
         waiting = f"{status.waiting:,} waiting" if status.waiting else "none waiting"
         down = f"; {self.why}" if self.why else ""
-        return f"lane: {rows} answered ({status.rate:.1f}/s), {waiting}{down}"
+        unfit = f"; {status.unfit:,} come with their batch: {status.last_unfit}"
+        unfit = unfit if status.unfit else ""
+        return f"lane: {rows} answered ({status.rate:.1f}/s), {waiting}{unfit}{down}"

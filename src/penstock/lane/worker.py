@@ -10,12 +10,14 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import PenstockError
 from penstock.expr.own import allow, declared_places
 from penstock.lane.answering import Answerer, Asked, Committed, Remembered
 from penstock.lane.early import EarlyAnswerer, EarlyQuery
@@ -39,6 +41,10 @@ _TO_RENEW = 6
 
 class WorkerLostError(Exception):
     """The process of the lane has ended, hangs, or cannot do its work."""
+
+
+class WorkerFailedError(WorkerLostError):
+    """The process is there, but could not do what it was asked to do."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +87,21 @@ class Worker:
         )
         theirs.close()
         self._talk = Talk(mine)
+        self._is_there = False
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
+    def await_start(self) -> None:
+        """Wait until the process listens: what is told it before may be old by then."""
+        if not self._is_there:
+            self._hear(max(_TO_RENEW * self._patience, _LONGEST_START))
+            self._is_there = True
+
     def renew(self, renewal: Renewal) -> None:
         """Let the process go on from another batch."""
+        self.await_start()
         seconds = _TO_RENEW * self._patience
         self._ask(renewal, seconds if self.started else max(seconds, _LONGEST_START))
         self.started = True
@@ -98,8 +112,12 @@ class Worker:
         return found
 
     def _ask(self, message: Renewal | Question, seconds: float) -> Any:
+        return self._hear(seconds, lambda: self._talk.send(message, seconds))
+
+    def _hear(self, seconds: float, say: Callable[[], None] = lambda: None) -> Any:
+        """Say something, and return what the process says to it."""
         try:
-            self._talk.send(message, seconds)
+            say()
             fine, answer = self._talk.recv(seconds)
         except TimeoutError:
             raise WorkerLostError(f"it gave no answer within {seconds:g} s") from None
@@ -108,7 +126,7 @@ class Worker:
             what = "it was killed" if code is not None and code < 0 else "it has ended"
             raise WorkerLostError(what) from error
         if not fine:
-            raise WorkerLostError(answer)
+            raise WorkerFailedError(answer)
         return answer
 
     def kill(self) -> None:
@@ -158,10 +176,20 @@ def _result(batch: Batch) -> pa.Table:
     return batch.to_table().drop_columns("_holder")
 
 
+def _sentence(error: Exception) -> str:
+    """Return what went wrong; of a fault of our own also where."""
+    if isinstance(error, PenstockError):
+        return str(error)
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {where.name}: {error}"
+
+
 def main() -> None:
     """Answer until the driver hangs up."""
     talk = Talk(socket.socket(fileno=int(sys.argv[1])))
     work = _Work()
+    with suppress(OSError):
+        talk.send((True, None))  # it listens
     while True:
         try:
             message = talk.recv()
@@ -170,8 +198,7 @@ def main() -> None:
         try:
             told = True, work.do(message)
         except Exception as error:  # whatever it is: the driver says it, the main lane goes on
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            told = False, f"{type(error).__name__} in {where.name}: {error}"
+            told = False, _sentence(error)
         try:
             talk.send(told)
         except OSError:

@@ -10,7 +10,7 @@ from penstock.asking.checkpoints import CheckpointView
 from penstock.catalog import Catalog
 from penstock.model import Schema
 from penstock.session.starting import newest_manifest
-from penstock.sources.found_schemas import found_schema
+from penstock.sources.found_schemas import found_schema, known_schema
 
 
 class KnownSchemas:
@@ -20,11 +20,8 @@ class KnownSchemas:
         self._checkpoint = checkpoint
 
     def __call__(self, kind: str, name: str, format: str, options: Mapping[str, str]) -> Schema:
-        known = self._then.of_kind(kind).get(name.lower())
-        if known is not None and known.format == format:
-            found: Schema = known.schema
-            return found
-        return found_schema(kind, name, format, options)
+        known = known_schema(self._then.of_kind(kind).get(name.lower()), format)
+        return known or found_schema(kind, name, format, options)
 
     @cached_property
     def _then(self) -> Catalog:

@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from penstock.catalog import StreamDef, TableDef
 from penstock.errors import QueryError
 from penstock.expr.types import is_type
 from penstock.model import Field, Schema
@@ -24,6 +25,11 @@ from penstock.sources.readers.base import EXTENSIONS, FORMATS, local_path
 
 _LOOKED_AT = 1 << 22
 """Most bytes of a file of lines that are looked at."""
+
+
+def known_schema(known: StreamDef | TableDef | None, format: str) -> Schema | None:
+    """Return the columns that were found before; None if they were of files of another format."""
+    return known.schema if known is not None and known.format == format else None
 
 
 def found_schema(kind: str, name: str, format: str, options: Mapping[str, str]) -> Schema:
