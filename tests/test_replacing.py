@@ -464,7 +464,12 @@ def test_a_text_over_priorities_stays(spark: Any, tmp_path: Path) -> None:
         ):
             with pytest.raises(StateError, match="PRIORITY must keep its text, its sink"):
                 session.sql(refused)
+        session.autostart = False  # what runs is changed at once, or refused, all the same
+        with pytest.raises(StateError, match="PRIORITY must keep its text, its sink"):
+            session.sql("ALTER QUERY q SET INTO other")
+        assert session.query("q").definition.sink == "out"
         session.sql("ALTER QUERY q SET WEIGHT 3")
+        assert session.pipeline.book.queries["q"].promise.weight == 3
         session.push("p", [(x, x) for x in range(10, 20)])
         session.await_idle(60)
         assert session.query("q").definition.weight == 3

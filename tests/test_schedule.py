@@ -378,7 +378,7 @@ def test_explain_analyze_draws_the_charts():
     work = "\n".join(work_of(engine.plan, "soon", engine.measured, engine.outcome.efforts))
     assert re.search(r"Join +0 +200 +[\d,]+ ", work)
     assert list(charts_of(engine.plan, "soon", {}, "fifo")) == [
-        "no progress chart: nothing was measured yet"
+        "no progress chart: no path has been measured from its input to an answer yet"
     ]
     assert "utility 1.00" in "".join(service_of(Promise(9, 2), Service(4, 8.0, 0.1, 0.2)))
 

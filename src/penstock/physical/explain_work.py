@@ -81,7 +81,7 @@ def charts_of(plan: PhysicalPlan, query: str, measured: Measured, scheduler: str
                 return
             yield from _drawn(plan, line, "packing" if stage < 0 else f"stage {stage}")
     if not found:
-        yield "no progress chart: nothing was measured yet"
+        yield "no progress chart: no path has been measured from its input to an answer yet"
 
 
 def _drawn(plan: PhysicalPlan, line: Line, where: str) -> Iterator[str]:

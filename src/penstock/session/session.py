@@ -37,7 +37,12 @@ from penstock.session.handle import QueryHandle
 from penstock.session.own import own_definition
 from penstock.session.schemas import KnownSchemas
 from penstock.session.scripts import Planned, bound_script
-from penstock.session.starting import opened_pipeline, remembered, start_queries
+from penstock.session.starting import (
+    change_running,
+    opened_pipeline,
+    remembered,
+    start_queries,
+)
 from penstock.session.statements import create, create_or_replace, drop, execute
 from penstock.settings import Settings
 from penstock.sources.formats import is_pushed
@@ -118,8 +123,8 @@ class Session:
             statement = bound or cql.bind(parsed, self.catalog)
             result = self.execute(statement)
             runs |= isinstance(result, QueryHandle) and not isinstance(statement, statements.Pause)
-        if self.autostart and runs:
-            self.start()
+        if runs:
+            self._go_on()
         return result
 
     def bound(self, text: str) -> list[statements.Statement]:
@@ -247,8 +252,7 @@ class Session:
         kept = keep is not None
         made = ViewDef(name, node, keep=keep) if kept else QueryDef(name, node, into)
         handle: QueryHandle = create_or_replace(self, made) if replace else create(self, made)
-        if self.autostart:
-            self.start()
+        self._go_on()
         return handle
 
     def query(self, name: str) -> Any:
@@ -381,6 +385,13 @@ class Session:
                 start_queries(self)
         except OSError as error:  # a folder where a file should be, a link that leads nowhere ..
             raise root_cause(error) from error
+
+    def _go_on(self) -> None:
+        """Start what was created, or wait for `start`; what runs is changed at once."""
+        if self.autostart:
+            self.start()
+        elif self._pipeline is not None and self._pipeline.active:
+            change_running(self)
 
     def await_end(self, timeout: float | None = None) -> bool:
         """Wait until all finite streams are read to their end; raise what went wrong.

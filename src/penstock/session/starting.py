@@ -94,12 +94,18 @@ def _check_settings(checkpoint: Checkpoint, manifest: Manifest, config: Settings
         )
 
 
-def start_queries(session: Session) -> None:
-    """Compare every query that is new with the checkpoint, then add them all and run."""
+def change_running(session: Session) -> None:
+    """Put new texts and clauses in the place of those that run."""
     pipeline = session.pipeline
     pipeline.streams.update({d.name: d for d in (CLOCK, *session.catalog.streams.values())})
     pipeline.tables.update({d.name: d for d in session.catalog.tables.values()})
     replace_running(session)
+
+
+def start_queries(session: Session) -> None:
+    """Compare every query that is new with the checkpoint, then add them all and run."""
+    pipeline = session.pipeline
+    change_running(session)
     fresh = {
         name: definition
         for name, definition in session.catalog.queries.items()
