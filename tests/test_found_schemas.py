@@ -43,6 +43,13 @@ def test_json_tells_types_and_what_is_inside(tmp_path: Path) -> None:
     assert named("replay", tmp_path / "b.jsonl") == wanted
 
 
+def test_fields_that_differ_in_case_only_are_told_by_file_and_column(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"st": {"x": 1, "X": 2}, "t": 1}\n')
+    told = "of 'st' of '.*a.jsonl': the field 'X' of a STRUCT must be there once"
+    with pytest.raises(QueryError, match=told):
+        named("json", tmp_path)
+
+
 def test_csv_tells_types_by_its_first_rows(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id;at;day;name;flag;empty\n1;2024-01-01 00:00:01;2024-01-02;x;true;\n")

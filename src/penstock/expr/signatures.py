@@ -39,6 +39,7 @@ from penstock.expr.types import (
     type_name,
 )
 from penstock.model import TIMESTAMP
+from penstock.nested.shapes import is_nested
 
 Types: TypeAlias = tuple[pa.DataType, ...]
 Rule: TypeAlias = Callable[[Sequence[Expr]], tuple[Types, pa.DataType]]
@@ -158,6 +159,11 @@ TIME = Kind("a TIMESTAMP or DATE", _time(TIMESTAMP))
 DAY = Kind("a DATE or TIMESTAMP", _time(DATE))
 DAY_OR_TIME = Kind("a TIMESTAMP or DATE", _day_or_time)
 ANY = Kind("a value", lambda expr: expr.type)
+PLAIN = Kind("a value that is no ARRAY, STRUCT or MAP", _keep(lambda t: not is_nested(t), NULL))
+WRITTEN = Kind(
+    "a value that is no ARRAY, STRUCT or MAP (of an ARRAY, array_join(x, separator))",
+    lambda expr: None if is_nested(expr.type) else STRING,
+)
 
 
 def takes(

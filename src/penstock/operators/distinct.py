@@ -22,8 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.closed_keys import ClosedKeys
 from penstock.kernels.counts import canonical, key_codes, row_keys
 from penstock.kernels.covers import covers
+from penstock.kernels.keys import Keys, hash_columns
 from penstock.model import I64, MIN_TIME, Batch, Closed, Ends, Message
 from penstock.operators.base import Columns, SlicedOperator
 from penstock.operators.inbox import Slice
@@ -102,6 +104,26 @@ class CutDistinctOperator(_OnceOperator):
     def save(self) -> None:
         self._covers.save()
         self._given.save()
+
+    def close_part(self, port: int, closed: Closed) -> Iterator[Message]:
+        """Give away all that its values cover, and then pass it on: no row of them follows."""
+        part = ClosedKeys(Keys(closed.high, closed.low), closed.until)
+        rows = self._given.live()
+        hashed = hash_columns([rows.columns[c] for c in closed.on], len(rows))
+        rows = rows.take(part.closed_until(hashed) > MIN_TIME)
+        code, keys = key_codes(row_keys(rows.columns, len(rows)))
+        index = np.empty(len(keys), np.int64)
+        index[code] = np.arange(len(rows))
+        there = self._covers.find(keys)
+        rest = np.flatnonzero(there.found & (there.numbers(0) < there.numbers(1)))
+        if len(rest):
+            given, last = (there.numbers(i)[rest].astype(np.int64) for i in range(2))
+            yield _rows(rows, index[rest], given, last)
+            covered = pa.array(last)
+            self._covers.put(keys.take(rest), [covered, covered], np.ones(len(rest), bool))
+            watched = _rows(rows, index[rest], np.full(len(rest), MIN_TIME), last)
+            self._given.advance(watched, Ends(), self.since)
+        yield closed
 
     def slice(self, slice: Slice) -> Iterator[Batch | Ends]:
         until = slice.until

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ _WRONG = object()
 
 def _read(text: str) -> Any:
     try:
-        return json.loads(
+        found = json.loads(
             text,
             object_pairs_hook=lambda pairs: _Pairs(pairs),
             parse_int=_Number,
@@ -37,6 +38,18 @@ def _read(text: str) -> Any:
         )
     except (ValueError, RecursionError):
         return _WRONG
+    return _whole(found)
+
+
+def _whole(value: Any) -> Any:
+    """Return a value with '?' for each half of a character."""
+    if isinstance(value, _Pairs):
+        return _Pairs((_whole(key), _whole(inner)) for key, inner in value)
+    if isinstance(value, list):
+        return [_whole(v) for v in value]
+    if isinstance(value, str) and not isinstance(value, _Number):
+        return "".join("?" if "\ud800" <= c <= "\udfff" else c for c in value)
+    return value
 
 
 def from_json(text: str | None, to: pa.DataType) -> Any:
@@ -86,6 +99,11 @@ def _plain(value: Any, to: pa.DataType) -> Any:
         return _WRONG
     if pa.types.is_temporal(to) and number:
         return _WRONG
+    if pa.types.is_binary(to):
+        try:
+            return _WRONG if number else base64.b64decode(value, validate=True)
+        except ValueError:
+            return None
     try:
         return cast(value, pa.string(), to)
     except DataError:
@@ -158,6 +176,8 @@ def _written(value: Any, kind: pa.DataType) -> str:
         text = time_text(value // 1000 * 1000)
         whole, _, part = text.partition(".")
         return f'"{whole.replace(" ", "T")}.{part.ljust(3, "0")[:3]}Z"'
+    if pa.types.is_binary(kind):
+        return _quoted(base64.b64encode(value).decode())
     text = str(cast(value, kind, pa.string()))
     strange = pa.types.is_floating(kind) and text[-1] in "Ny"
     if pa.types.is_string(kind) or pa.types.is_date(kind) or strange:

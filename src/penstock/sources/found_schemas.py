@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from penstock.catalog import StreamDef, TableDef
 from penstock.errors import QueryError
-from penstock.expr.types import is_type
+from penstock.expr.types import is_type, parse_type, type_name
 from penstock.model import Field, Schema
 from penstock.nested.shapes import is_nested, plain_type, with_inner
 from penstock.sources.readers.base import EXTENSIONS, FORMATS, local_path
@@ -122,6 +122,14 @@ def _typed(owner: str, file: Path, found: pa.Schema) -> Schema:
                 f"the columns of {owner} must have types that Penstock has, but '{field.name}' of "
                 f"'{file}' is {field.type}; list the columns that you need in parentheses"
             )
+        try:
+            parse_type(type_name(type))
+        except QueryError as error:
+            raise QueryError(
+                f"the columns of {owner} must have types that Penstock has, but of '{field.name}' "
+                f"of '{file}': {error.message}; list the columns in parentheses, such a one as "
+                f"STRING, or correct the file"
+            ) from None
         if field.name.lower() in {known.name.lower() for known in fields}:
             raise QueryError(
                 f"the columns of {owner} must have names of their own, but '{file}' has "

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.decimals import integers, is_wide
 from penstock.expr.library.arrays import each_distinct, null_mask, numpy_of, spread
-from penstock.expr.signatures import ANY, BYTES, COUNT, TEXT, Function, called, function, takes
+from penstock.expr.signatures import BYTES, COUNT, PLAIN, TEXT, Function, called, function, takes
 from penstock.expr.text_sizes import bytes_of
 from penstock.expr.types import BIGINT, BINARY, DATE, INT, STRING, is_decimal, is_floating
 from penstock.model import TIMESTAMP
@@ -285,13 +285,13 @@ def _encode(text: pa.Array, charset: str | None) -> pa.Array:
 FUNCTIONS = (
     function(
         "hash(a, b, ..)",
-        takes(ANY, gives=INT, more=ANY),
+        takes(PLAIN, gives=INT, more=PLAIN),
         _hash(_murmur_number, _murmur_text, INT),
         "Spark's hash of values, Murmur3 with 32 bits; a null changes nothing.",
     ),
     function(
         "xxhash64(a, b, ..)",
-        takes(ANY, gives=BIGINT, more=ANY),
+        takes(PLAIN, gives=BIGINT, more=PLAIN),
         _hash(_xx_number, _xx_text, BIGINT),
         "Spark's hash of values with 64 bits, XXH64; a null changes nothing.",
     ),

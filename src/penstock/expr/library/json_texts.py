@@ -6,6 +6,7 @@ by Arrow.  Both give the same values.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from penstock.expr.nodes import Expr, Literal
 from penstock.expr.signatures import COUNT, TEXT, Mismatch, Types, function, takes
 from penstock.expr.text_sizes import check_sizes
 from penstock.expr.types import (
+    BINARY,
     BOOLEAN,
     DATE,
     INT,
@@ -140,7 +142,16 @@ def _one_by_one(text: pa.Array, kind: pa.DataType) -> pa.Array:
     return _typed(pa.array(values, _texts_inside(kind)), kind)
 
 
+_ESCAPES = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
+
+
 def _parsed(text: str) -> Any:
+    """Read a text; half a character, an escape without its other half, is '?', as in Spark."""
+    if _ESCAPES.search(text):
+        text = _ESCAPES.sub(lambda found: "?" if found["half"] else found[0], text)
     try:
         return loads(text)
     except (ValueError, RecursionError):
@@ -198,7 +209,16 @@ def _in_range(digits: str, kind: pa.DataType) -> bool:
 def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if is_nested(kind):
         return changed(array, kind, _typed)
+    if kind == BINARY:
+        return pa.array(map(_from_base64, array.to_pylist()), BINARY)
     return try_cast_array(array, kind)
+
+
+def _from_base64(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
 
 
 # get_json_object and its like
@@ -327,8 +347,12 @@ def _plain(array: pa.Array) -> Pieces:
         whole = pc.floor_temporal(array, unit="millisecond").cast(pa.timestamp("ms"))
         millis = pc.strftime(whole, format="%Y-%m-%dT%H:%M:%SZ")
         return Pieces.of(pc.binary_join_element_wise('"', millis, '"', ""))
-    text = cast_array(array, STRING)
-    quoted = kind in (STRING, DATE)
+    if kind == BINARY:
+        coded = [None if v is None else base64.b64encode(v).decode() for v in array.to_pylist()]
+        text = pa.array(coded, STRING)
+    else:
+        text = cast_array(array, STRING)
+    quoted = kind in (STRING, DATE, BINARY)
     if is_floating(kind):
         strange = pc.invert(pc.is_finite(array))
         marked = pc.binary_join_element_wise('"', text, '"', "")
@@ -375,7 +399,7 @@ FUNCTIONS = (
         _json_rule,
         _from_json,
         "JSON text as a STRUCT of these fields, or as another nested type. What does not fit is "
-        "null, and keys that are not named are left out.",
+        "null, and keys that are not named are left out. BINARY is base 64.",
         constants=(1,),
         spark=None,
     ),
@@ -383,7 +407,8 @@ FUNCTIONS = (
         "to_json(x)",
         _written_rule,
         _to_json,
-        "A STRUCT, ARRAY or MAP as JSON text; fields that are null are left out.",
+        "A STRUCT, ARRAY or MAP as JSON text; fields that are null are left out, BINARY is "
+        "base 64.",
         spark=None,
     ),
     function(

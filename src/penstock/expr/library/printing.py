@@ -238,7 +238,11 @@ def _shown(expr: Expr) -> pa.DataType | None:
     return expr.type if simple or is_integer(expr.type) or is_floating(expr.type) else None
 
 
-_VALUE = Kind("a STRING, BOOLEAN or number (of a time, date_format(t, format))", _shown)
+_VALUE = Kind(
+    "a STRING, BOOLEAN, integer, FLOAT or DOUBLE (of a time, date_format(t, format); of a DECIMAL, "
+    "CAST(x AS STRING) or AS DOUBLE)",
+    _shown,
+)
 
 FUNCTIONS = (
     function(

@@ -28,6 +28,7 @@ from penstock.expr.signatures import (
     COUNT,
     PRINTABLE,
     TEXT,
+    WRITTEN,
     Rule,
     Types,
     called,
@@ -307,7 +308,7 @@ FUNCTIONS = (
     ),
     function(
         "concat_ws(separator, a, b, ..)",
-        takes(TEXT, gives=STRING, more=PRINTABLE),
+        takes(TEXT, gives=STRING, more=WRITTEN),
         _concat_ws,
         "Texts with a separator between them; nulls are skipped.",
         spark=lambda f, *values: f.call_function("concat_ws", *values),
