@@ -20,8 +20,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import StateError
+from penstock.lane import keeper
 from penstock.lane.keeper import Lane
-from penstock.lane.worker import Worker
+from penstock.lane.worker import Renewal, Worker, WorkerFailedError
 from penstock.runs import failpoints
 from penstock.session import Session
 from penstock.sources.spool import Spool
@@ -67,6 +68,36 @@ def test_a_process_that_is_killed_again_and_again_loses_nothing(spark: Any) -> N
         run.check()
         assert len(killed) == 4
         assert all(run.by_lane(name) > 0 for name in queries)
+
+
+def test_a_batch_that_is_old_when_the_process_is_told_of_it_is_no_loss(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files may be swept by then; the process is told of the next one."""
+    told: list[int] = []
+
+    class Late(Worker):
+        def renew(self, renewal: Renewal) -> None:
+            told.append(renewal.batch)
+            if len(set(told)) == 1:
+                raise WorkerFailedError("the run file .. must be readable")
+            super().renew(renewal)
+
+    monkeypatch.setattr(keeper, "Worker", Late)
+    monkeypatch.setattr(keeper, "_UNTIL_NEWER", 100.0)
+    with LaneRun(spark, {"pairs": PAIRS}, shards=1) as run:
+        now = run.play("before", 2)
+        run.session.start()
+        wait_for(lambda: told != [])
+        while run.lane._told is None:
+            run.push("r", [run.row(1, now)])
+            now += 1
+            run.session.await_idle(100)
+        run.ready()
+        run.alarm("a", [run.row(1, now, 3)])
+        assert run.lane.status().losses == 0
+        run.end()
+        run.check()
 
 
 def test_the_main_lane_goes_on_beside_a_process_that_hangs(spark: Any) -> None:
