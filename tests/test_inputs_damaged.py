@@ -240,7 +240,7 @@ def test_a_spool_folder_that_is_gone_or_of_another_time(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     newer.rename(folder)  # newer than the checkpoint: rows are read again from there
     assert Source("memory", folder).drain(early) == ([6], [early, ends[-1]])
-    SpoolFiles(folder).prune(6)
+    SpoolFiles(folder).prune(6, 2**60)
     assert Source("memory", folder).drain(early)[0] == [6]
     with pytest.raises(StateError, match=r"file number 0 .* begins with number 2"):
         Source("memory", folder).drain()
@@ -312,19 +312,40 @@ def test_files_that_are_not_needed_any_more_are_removed(tmp_path: Path) -> None:
         spool.push([(n, n)])
         end = source.plan(at)
         rows += source.read(at, end)
-        pruner.prune(at.get("s", {}).get("ordinal", 0))
+        pruner.prune(at.get("s", {}).get("ordinal", 0), at.get("s", {}).get("taken", 0))
         at = end
         assert len(arrow_files(folder)) <= 2
     assert rows == list(range(1000))
-    pruner.prune(2**60)
-    SpoolFiles(folder).prune(2**60)
+    pruner.prune(2**60, 2**60)
+    SpoolFiles(folder).prune(2**60, 2**60)
     (newest,) = arrow_files(folder)
     assert newest.name.startswith("0000000999-")
     assert Source("memory", folder).drain(at) == ([], [at])
     spool.finish()
     assert Source("memory", folder).drain(at)[1][-1]["s"]["done"]
     assert backlog_of(source.definition, str(folder)).waiting(990, None) == Waiting(10, "rows")
-    SpoolFiles(tmp_path / "none").prune(5)
+    SpoolFiles(tmp_path / "none").prune(5, 5)
+
+
+def test_promises_that_nobody_has_taken_stay(tmp_path: Path) -> None:
+    """They have no rows, so rows do not tell whether they were taken."""
+    folder = tmp_path / "spool"
+    spool = Spool(folder, SCHEMA, fsync=False)
+    source = Source("memory", folder)
+    spool.push([(1, 1)])
+    end = source.plan({})
+    source.read({}, end)
+    for time in (2, 3, 4):
+        spool.heartbeat(time)
+    for _ in range(2):
+        SpoolFiles(folder).prune(end["s"]["ordinal"], end["s"]["taken"])
+        assert [path.name[:10] for path in arrow_files(folder)] == [
+            f"000000000{number}" for number in range(1, 4)
+        ]
+    later = source.plan(end)
+    assert source.read(end, later) == []
+    SpoolFiles(folder).prune(later["s"]["ordinal"], later["s"]["taken"])
+    assert [path.name[:10] for path in arrow_files(folder)] == ["0000000003"]
 
 
 def test_pushing_and_planning_do_not_list_the_folder(
@@ -346,7 +367,7 @@ def test_pushing_and_planning_do_not_list_the_folder(
     source, pruner = Source("memory", folder, rows=2), SpoolFiles(folder)
     rows, ends = source.drain()
     for end in ends[1:]:
-        pruner.prune(end["s"]["ordinal"])
+        pruner.prune(end["s"]["ordinal"], end["s"]["taken"])
     for _ in range(100):
         assert source.plan(ends[-1]) == ends[-1]
         assert backlog_of(source.definition, str(folder)).waiting(150, None) == Waiting(50, "rows")

@@ -160,10 +160,12 @@ class SpoolFiles:
             found.append(Descriptor(stream, "", 0, 0, end.ordinal, final=True))
         return found
 
-    def prune(self, ordinal: int) -> None:
+    def prune(self, ordinal: int, files: int) -> None:
         """Remove files whose rows are all before an arrival number, but never the newest file.
 
-        The oldest goes first, so that what is left has no gaps.  It is cheap to call often.
+        Files that only promise something have no rows: so only the first ``files``, which were
+        taken, are removed.  The oldest goes first, so that what is left has no gaps.  It is cheap
+        to call often.
         """
         if len(self._oldest) < 2:
             head = _read_mark(self._folder / _HEAD)
@@ -172,7 +174,9 @@ class SpoolFiles:
                 return
             links = _listed(self._folder)
             self._oldest = deque(links[number] for number in sorted(links))
-        while len(self._oldest) > 1 and self._oldest[0].end <= ordinal:
+        while len(self._oldest) > 1 and (
+            self._oldest[0].end <= ordinal and self._oldest[0].number < files
+        ):
             (self._folder / self._oldest[0].name).unlink(missing_ok=True)
             self._oldest.popleft()
 

@@ -95,6 +95,7 @@ class Pipeline:
         retained = [_arrived(manifest) for manifest in self.retained] or [{}]
         kept = max(self.config.retain_manifests, 1) + 1
         self._reached: deque[dict[str, int]] = deque(retained, maxlen=kept)
+        self._taken: deque[dict[str, int]] = deque(maxlen=kept)
         self._spools: dict[str, SpoolFiles] = {}
         self._opened: frozenset[str] = frozenset()
         self.held: dict[str, str] = {}
@@ -435,13 +436,24 @@ class Pipeline:
 
     def _prune(self) -> None:
         """Remove pushed rows that no batch will read again: all kept manifests have them."""
+        if not self._taken:
+            self._taken.extend([self._files_taken(m.batch) for m in self.retained] or [{}])
         self._reached.append(_arrived(self.manifest))
-        oldest = self._reached[0]
+        self._taken.append(self._files_taken(self.manifest.batch))
+        oldest, files = self._reached[0], self._taken[0]
         for name in self._opened:
             if is_pushed(self.streams[name]) and oldest.get(name):
                 if name not in self._spools:
                     self._spools[name] = SpoolFiles(self.spool(name))
-                self._spools[name].prune(oldest[name])
+                self._spools[name].prune(oldest[name], files.get(name, 0))
+
+    def _files_taken(self, batch: int) -> dict[str, int]:
+        """Return how many files of pushed rows were taken up to a batch; files may have no rows."""
+        names = [name for name in self._opened if is_pushed(self.streams[name])]
+        try:
+            return {n: int(self.checkpoint.log.planned(batch, n).get("taken", 0)) for n in names}
+        except FileNotFoundError:  # Spark keeps its offsets for some batches only
+            return {}
 
     def _catalog_file(self) -> dict[str, Any]:
         """Write down what is declared, if that has changed; return the place of the file."""
