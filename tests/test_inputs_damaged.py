@@ -335,8 +335,8 @@ def test_promises_that_nobody_has_taken_stay(tmp_path: Path) -> None:
     spool.push([(1, 1)])
     end = source.plan({})
     source.read({}, end)
-    for time in (2, 3, 4):
-        spool.heartbeat(time)
+    for instant in (2, 3, 4):
+        spool.heartbeat(instant)
     for _ in range(2):
         SpoolFiles(folder).prune(end["s"]["ordinal"], end["s"]["taken"])
         assert [path.name[:10] for path in arrow_files(folder)] == [
